@@ -1,0 +1,63 @@
+"""The lines of a profile, fragment or .config as assignments with their place, so that none can be lost in silence.
+
+kconfiglib decides what a value means; this module only says which symbol was asked for which value on which line, and
+refuses what kconfiglib would drop without a word (O01 to O04 of the field's bug cases).
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kassay import paths
+from kassay.errors import ConfigError
+
+SET = re.compile(r"CONFIG_(?P<name>\w+)=(?P<text>.*)")
+UNSET = re.compile(r"# CONFIG_(?P<name>\w+) is not set")
+STRING = re.compile(r'"((?:[^\\"]|\\.)*)"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """One `CONFIG_X=…` or `# CONFIG_X is not set`."""
+
+    name: str
+    text: str  # as it stands after `=`; `n` for `is not set`
+    where: str  # file:line
+    origin: str  # profile, fragment, command line or user
+
+
+def read_assignments(path: Path, origin: str) -> list[Assignment]:
+    """All assignments of a file. Raises ConfigError with every malformed line at once."""
+    name = paths.shown(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{name}:{line}: not UTF-8: byte 0x{error.object[error.start]:02x}") from None
+    if text.startswith("\ufeff"):
+        raise ConfigError(f"{name}:1: starts with a byte-order mark; save the file as UTF-8 without it")
+    found: list[Assignment] = []
+    errors: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        where = f"{name}:{number}"
+        if match := UNSET.fullmatch(line):
+            found.append(Assignment(name=match["name"], text="n", where=where, origin=origin))
+        elif match := SET.fullmatch(line):
+            found.append(Assignment(name=match["name"], text=match["text"], where=where, origin=origin))
+        elif line.strip() and not line.startswith("#"):
+            errors.append(f"{where}: `{line}` is no assignment, allowed is `CONFIG_<SYMBOL>=<value>` or a comment")
+    if errors:
+        raise ConfigError(*errors)
+    return found
+
+
+def quoted(value: str) -> str:
+    """`value` as a Kconfig string literal."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def head_comment(path: Path) -> dict[str, str]:
+    """The `purpose: …; hardware: …; time: …` of a profile's first comment line."""
+    first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+    parts = (part.partition(":") for part in first.split(";"))
+    return {key.strip(): text.strip() for key, _, text in parts}

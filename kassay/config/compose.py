@@ -1,0 +1,60 @@
+"""Hydra in the driver: a workflow's yaml files, Kconfig symbols as typed values, and the user's overrides.
+
+Each group folder beside workflow.yaml (`study/`, `models/`, `stack/`) is chosen by the Kconfig symbol of its name.
+`${kconfig:SYMBOL}` gives the typed value. `SET="a.b=c"` takes Hydra's own override grammar. The result is plain data:
+dicts, lists and scalars, nothing of OmegaConf's.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any, cast
+
+from kassay.config.kconfig import Setting
+from kassay.errors import ConfigError
+
+
+def compose(workflow_dir: Path, settings: dict[str, Setting], overrides: list[str]) -> dict[str, Any]:
+    """The composed workflow. Raises ConfigError for a misspelt key, a bad override or a missing value (`???`)."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    def symbol(name: str) -> Any:
+        if name not in settings:
+            raise ValueError(f"no Kconfig symbol `{name}` answers `${{kconfig:{name}}}`")
+        return settings[name].value
+
+    OmegaConf.register_new_resolver("kconfig", symbol, replace=True)
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=str(workflow_dir), version_base="1.3"):
+            config = hydra_compose("workflow", overrides=[*group_choices(workflow_dir, settings), *overrides])
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"{workflow_dir.name}/workflow.yaml: {first}", hint='an override reads SET="study.alpha=0.05"; quote what is not a plain word'
+        ) from None
+    return cast(dict[str, Any], plain)
+
+
+def group_choices(workflow_dir: Path, settings: dict[str, Setting]) -> list[str]:
+    """`group=file` for every group folder, from the Kconfig symbol of the group's name."""
+    chosen = []
+    for folder in sorted(path for path in workflow_dir.iterdir() if path.is_dir()):
+        name = folder.name.upper()
+        if name not in settings:
+            raise ConfigError(f"{folder}: no Kconfig symbol `{name}` chooses a file of this group")
+        chosen.append(f"{folder.name}={settings[name].value}")
+    return chosen
+
+
+def split_overrides(text: str) -> list[str]:
+    """The overrides in `SET="a.b=c d=e"`, split as a shell would."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"SET `{text}`: {error}") from None

@@ -1,0 +1,78 @@
+"""SHA-256 of values, files and folders: the identity by which reuse is decided.
+
+A value's digest is over its canonical JSON (sorted keys, no spaces, UTF-8). A folder's digest is over the sorted list
+of relative path and file digest, so that neither time stamps nor the folder's place count.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+CHUNK_BYTES = 1 << 20
+_known: dict[tuple[str, int, int, int], str] = {}
+
+
+def of_value(value: Any) -> str:
+    """Hex SHA-256 of the canonical JSON of `value`; a non-finite number is refused by json itself."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def of_file(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes, read once per (path, size, mtime, inode) in a process."""
+    status = path.stat()
+    identity = (str(path), status.st_size, status.st_mtime_ns, status.st_ino)
+    if identity not in _known:
+        summed = hashlib.sha256()
+        with path.open("rb") as stream:
+            while chunk := stream.read(CHUNK_BYTES):
+                summed.update(chunk)
+        _known[identity] = summed.hexdigest()
+    return _known[identity]
+
+
+def of_files(root: Path, files: Iterable[Path]) -> str:
+    """Hex SHA-256 over the sorted (relative path, file digest) pairs of `files` below `root`."""
+    return of_value(sorted((str(file.relative_to(root)), of_file(file)) for file in files))
+
+
+def of_path(path: Path) -> str:
+    """Digest of a file, or of a folder's regular files (caches and hidden files left out)."""
+    if path.is_file():
+        return of_file(path)
+    files = [
+        file
+        for file in path.rglob("*")
+        if file.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in file.parts)
+    ]
+    return of_files(path, files)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as readable JSON so that a reader sees the old file or the whole new one, also after a crash."""
+    text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write by temporary file, fsync, rename and fsync of the folder."""
+    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

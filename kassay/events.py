@@ -1,0 +1,18 @@
+"""events.jsonl: what the orchestrator did and why, one record an event."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kassay.record import Record, doc
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event(Record):
+    """One step of a run."""
+
+    schema: ClassVar[str] = "kassay.event/1"
+
+    at: str = doc("Time in UTC, ISO 8601 with milliseconds.")
+    event: str = doc("One of run_started, stage_started, stage_reused, stage_ended, run_interrupted, run_ended.")
+    stage: str | None = doc("Name of the stage, null for events of the whole run.")
+    why: str = doc("Why it was started or reused, or how it ended; empty where there is nothing to say.")

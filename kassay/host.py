@@ -1,0 +1,54 @@
+"""What this machine is, for the manifest of a run and for the identity of what was measured on it."""
+
+import os
+import platform
+import sys
+from typing import Any
+
+import psutil
+
+
+def usable_cpus() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The processor's own name."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            for line in stream:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux: the platform's name below is all there is
+    return platform.processor() or platform.machine()
+
+
+def fingerprint() -> dict[str, Any]:
+    """What a measurement depends on: equal fingerprints mean that timings may be compared."""
+    return {
+        "processor": processor(),
+        "cpus": usable_cpus(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "machine": platform.machine(),
+    }
+
+
+def describe() -> dict[str, Any]:
+    """The fingerprint and what else a reader wants to know of the host."""
+    return {
+        **fingerprint(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": sys.version.split()[0],
+    }
+
+
+def condition() -> dict[str, Any]:
+    """The host's state right now: load, free memory, clock where the system tells it."""
+    frequency = psutil.cpu_freq()
+    return {
+        "load_1min": os.getloadavg()[0],
+        "available_bytes": psutil.virtual_memory().available,
+        "clock_mhz": round(frequency.current, 1) if frequency else None,
+    }

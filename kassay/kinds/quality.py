@@ -1,0 +1,53 @@
+"""What each recipe answered and how well it predicted, item by item; the raw material of every certificate."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kassay.record import Record, doc
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentLoss(Record):
+    """Prediction loss of one recipe on one document's continuation, decoded through its cache."""
+
+    schema: ClassVar[str] = "kassay.document_loss/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    split: str = doc("Split of the document: development or confirmation.")
+    item_id: str = doc("Id of the document in its split.")
+    item_digest: str = doc("SHA-256 of the document.")
+    context_tokens: int = doc("Tokens before the first target.")
+    loss_nats: list[float] = doc("Negative log-likelihood of each target token in nats, in order, 0 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer(Record):
+    """What one recipe answered to one item."""
+
+    schema: ClassVar[str] = "kassay.answer/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    task: str = doc("`retrieval` or `arithmetic`.")
+    split: str = doc("Split of the item: development or confirmation.")
+    item_id: str = doc("Id of the item in its split.")
+    item_digest: str = doc("SHA-256 of the item.")
+    expected: str = doc("The one right answer.")
+    text: str = doc("What was generated, without the newline that ended it.")
+    parsed: str | None = doc("The answer found in the text, null if none could be read.")
+    outcome: str = doc("`correct`, `wrong`, `unreadable` or `truncated`; all but the first count as wrong.")
+    tokens: int = doc("Number of generated tokens, the ending newline included.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmStorage(Record):
+    """What a recipe's cache really held in a quality run: requested is not effective."""
+
+    schema: ClassVar[str] = "kassay.arm_storage/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    key_dtype: str = doc("dtype of the stored keys as the tensors report it.")
+    value_dtype: str = doc("dtype of the stored values as the tensors report it.")
+    scales_sha256: str | None = doc("Digest of the scales artifact that was loaded, null for recipes without fixed scales.")

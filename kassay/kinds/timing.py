@@ -1,0 +1,74 @@
+"""Timed cells: each a fresh process, every repetition kept, warm-ups marked; and what was concluded from them."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kassay.record import Record, doc
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimingCell(Record):
+    """One arm in one block: a fresh process that served one batch of requests completely, several times."""
+
+    schema: ClassVar[str] = "kassay.timing_cell/1"
+
+    block: int = doc("Number of the block from 0; pilots have their own numbers.")
+    pilot: bool = doc("Whether the block is a pilot, excluded from every result.")
+    position: int = doc("Place of the cell in its block from 0.")
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    batch: int = doc("Requests in the batch.")
+    context_tokens: int = doc("Tokens of each prompt.")
+    output_tokens: int = doc("Tokens generated for each request, by force.")
+    warmups: int = doc("How many of the first repetitions are warm-ups, excluded from the result.")
+    started_ns: list[int] = doc("Start of each repetition on the monotonic clock in nanoseconds.")
+    ended_ns: list[int] = doc("End of each repetition on the same clock in nanoseconds.")
+    completed_tokens: list[int] = doc("Tokens completed in each repetition over all requests.")
+    prompts_sha256: str = doc("Digest of the token ids of all prompts.")
+    output_sha256: str = doc("Digest of the token ids of the last repetition's output.")
+    load_before: float = doc("One-minute load average of the host before the cell.")
+    load_after: float = doc("One-minute load average of the host after the cell.")
+    pid: int = doc("Process id of the cell's process; no two cells of a block share one.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepCell(Record):
+    """Decode throughput of one recipe at one batch and context."""
+
+    schema: ClassVar[str] = "kassay.sweep_cell/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    batch: int = doc("Active sequences.")
+    context_tokens: int = doc("Cached tokens of each sequence before the first decode step.")
+    output_tokens: int = doc("Decode steps of each measurement.")
+    warmups: int = doc("How many of the first measurements are warm-ups, excluded from the fit.")
+    elapsed_ns: list[int] = doc("Duration of each measurement in nanoseconds, warm-ups included.")
+    prompts_sha256: str = doc("Digest of the token ids of all prompts; all prompts differ.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPart(Record):
+    """Bytes of one part of one recipe's cache, storages counted once by (device, storage pointer)."""
+
+    schema: ClassVar[str] = "kassay.memory_part/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    batch: int = doc("Sequences held.")
+    tokens: int = doc("Tokens of each sequence.")
+    part: str = doc("`keys`, `values`, `key_scales`, `value_scales` or `weights`.")
+    payload_bytes: int = doc("Bytes that the stored tokens need.")
+    backing_bytes: int = doc("Bytes of the storages behind them, each counted once.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySample(Record):
+    """One sample of the process's resident memory; a sample, not a continuous maximum."""
+
+    schema: ClassVar[str] = "kassay.memory_sample/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    at_ns: int = doc("Start of the query on the monotonic clock in nanoseconds.")
+    resident_bytes: int = doc("Resident set size of the process in bytes.")

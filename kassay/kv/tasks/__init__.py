@@ -1,0 +1,1 @@
+"""Seeded tasks on which a cache recipe is judged: text, retrieval from a filled context, arithmetic word problems."""

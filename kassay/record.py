@@ -1,0 +1,147 @@
+"""Records: one JSON object a line, the form in which everything measured is kept.
+
+Rules: UTF-8; only LF ends a record; the first key is `schema` (`kassay.<kind>/<version>`); one frozen dataclass per
+kind with units in the field names; files are only ever appended to. A non-finite number is written as null and its
+field is named in `nonfinite`, because a value is measured or absent, never a sentinel. A torn last line of a writing
+session is set aside by `set_aside_torn_tail`; any other bad line is an error.
+"""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar, cast
+
+from kassay.errors import RecordError
+
+
+def doc(text: str) -> Any:
+    """A dataclass field without default that carries its one-sentence description (unit and range included)."""
+    return dataclasses.field(metadata={"doc": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Root of all record kinds. A subclass sets `schema` and declares each field with `doc`."""
+
+    schema: ClassVar[str]
+
+    def to_json(self) -> str:
+        """One JSON line without its newline. Raises RecordError for a type that JSON does not have."""
+        body: dict[str, Any] = {"schema": self.schema}
+        nonfinite: list[str] = []
+        for field in fields(self):
+            body[field.name] = plain(getattr(self, field.name), field.name, nonfinite)
+        if nonfinite:
+            body["nonfinite"] = nonfinite
+        return json.dumps(body, ensure_ascii=False, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Self:
+        """The record of one parsed line. Raises RecordError for another schema, a missing or an unknown field."""
+        require_schema(body, cls.schema)
+        names = {field.name for field in fields(cls)}
+        given = set(body) - {"schema", "nonfinite"}
+        if given != names:
+            lacking, unknown = sorted(names - given), sorted(given - names)
+            raise RecordError(f"record of `{cls.schema}`: lacks {lacking}, does not know {unknown}")
+        return cls(**{name: body[name] for name in names})
+
+
+def plain(value: object, where: str, nonfinite: list[str]) -> object:
+    """`value` as JSON types only; a non-finite float becomes None and its place goes into `nonfinite`."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        nonfinite.append(f"{where}: {value}")
+        return None
+    if isinstance(value, list | tuple):
+        return [plain(item, f"{where}[{index}]", nonfinite) for index, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {str(key): plain(item, f"{where}.{key}", nonfinite) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        shallow = {field.name: getattr(value, field.name) for field in fields(value)}
+        return plain(shallow, where, nonfinite)
+    raise RecordError(f"`{where}` is of type `{type(value).__name__}`, allowed are JSON's own types")
+
+
+def require_schema(body: dict[str, Any], wanted: str) -> None:
+    """Raise RecordError unless `body` is of the schema `wanted`; a newer version is refused by name."""
+    got = str(body.get("schema"))
+    if got == wanted:
+        return
+    kind, _, version = wanted.rpartition("/")
+    got_kind, _, got_version = got.rpartition("/")
+    if got_kind == kind and got_version.isdigit() and int(got_version) > int(version):
+        raise RecordError(f"record of schema `{got}` is newer than `{wanted}`, which this kassay reads")
+    raise RecordError(f"record of schema `{got}` where `{wanted}` was expected")
+
+
+class Writer:
+    """Appends whole lines to one JSONL file and flushes each to the operating system."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def append(self, record: Record) -> None:
+        """Write one record as one line in one write call."""
+        line = (record.to_json() + "\n").encode()
+        written = os.write(self._fd, line)
+        if written != len(line):
+            raise RecordError(f"{self.path}: only {written} of {len(line)} bytes were written (disk full?)")
+        self.count += 1
+
+    def close(self) -> None:
+        """Make the lines durable and close the file."""
+        os.fsync(self._fd)
+        os.close(self._fd)
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a finished file, in order. Raises RecordError with file and line for a bad one."""
+    with path.open("rb") as stream:
+        for number, raw in enumerate(stream, start=1):
+            yield parse_line(raw, f"{path}:{number}")
+
+
+def parse_line(raw: bytes, where: str) -> dict[str, Any]:
+    """One line as a JSON object; `where` is `file:line` for the message."""
+    if not raw.endswith(b"\n"):
+        raise RecordError(f"{where}: the last line is torn (no newline at its end)")
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise RecordError(f"{where}: not a JSON object: {error}") from error
+    if not isinstance(body, dict) or next(iter(body), None) != "schema":
+        raise RecordError(f"{where}: the first key of a record is `schema`")
+    return cast(dict[str, Any], body)
+
+
+R = TypeVar("R", bound=Record)
+
+
+def read_kind(path: Path, kind: type[R]) -> list[R]:
+    """All records of one kind in a file; lines of other kinds are passed over."""
+    name = kind.schema.rpartition("/")[0] + "/"
+    return [kind.from_json(body) for body in read_lines(path) if str(body["schema"]).startswith(name)]
+
+
+def set_aside_torn_tail(path: Path) -> bool:
+    """Move a torn last line of a session that died into `<name>.torn`; true if there was one."""
+    if not path.exists():
+        return False
+    data = path.read_bytes()
+    if not data or data.endswith(b"\n"):
+        return False
+    kept = data.rfind(b"\n") + 1
+    with path.with_suffix(path.suffix + ".torn").open("ab") as torn:
+        torn.write(data[kept:] + b"\n")
+    os.truncate(path, kept)
+    return True

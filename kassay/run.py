@@ -1,0 +1,248 @@
+"""The loop: start what is ready while resources allow, wait for one, record its outcome, go on.
+
+Independent branches continue after a rejection or a crash. A stage whose key is equal is reused, from this run or from
+an earlier one, which is then named. A run directory has one owner. What ended a stage is written before the next starts.
+"""
+
+import json
+import os
+import signal
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+from kassay import digest, identity, paths
+from kassay.engine import Ended, Engine, Job
+from kassay.errors import RunError
+from kassay.events import Event
+from kassay.identity import Input, Wanted
+from kassay.outcome import Outcome, Word, exit_code, load
+from kassay.plan import Plan, Stage
+from kassay.record import Writer, set_aside_torn_tail
+from kassay.rundir import Setup, open_run, set_aside
+from kassay.stage import utc_now
+
+
+class Watcher(Protocol):
+    """Shows a run while it goes on; it can change nothing."""
+
+    def event(self, event: Event) -> None:
+        """Something happened."""
+
+    def tick(self, states: dict[str, str]) -> None:
+        """The loop went round; `states` has a word for every stage."""
+
+
+class Run:
+    """One run directory and the loop over its stages."""
+
+    def __init__(self, plan: Plan, setup: Setup, engine: Engine) -> None:
+        self.plan = plan
+        self.setup = setup
+        self.engine = engine
+        self.directory = open_run(plan, setup)
+        self.outcomes: dict[str, Outcome] = {}
+        self.running: dict[str, str] = {}
+        self._events: Writer | None = None
+        self._watcher: Watcher | None = None
+
+    def go(self, watcher: Watcher) -> int:
+        """Run all stages; the exit code of the whole."""
+        self._watcher = watcher
+        set_aside_torn_tail(self.directory / paths.EVENTS)
+        self._events = Writer(self.directory / paths.EVENTS)
+        self.note("run_started", None, f"plan {self.plan.hash()[:8]}")
+        waiting = {stage.name: stage for stage in self.plan.stages}
+        interrupted: list[int] = []
+        before = signal.signal(signal.SIGTERM, lambda number, frame: interrupted.append(number))
+        try:
+            while waiting or self.running:
+                if interrupted:
+                    raise KeyboardInterrupt
+                self.start_ready(waiting)
+                for ended in self.engine.poll() if self.running else []:
+                    self.settle(ended)
+                watcher.tick(self.states(waiting))
+        except KeyboardInterrupt:
+            self.engine.cancel()
+            self.note("run_interrupted", None, "the stages were ended; `make` resumes")
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        code = exit_code([outcome.word for outcome in self.outcomes.values()])
+        self.note("run_ended", None, f"exit code {code}")
+        self._events.close()
+        return code
+
+    def states(self, waiting: dict[str, Stage]) -> dict[str, str]:
+        """A word for each stage: its outcome, running or waiting."""
+        return {
+            stage.name: self.outcomes[stage.name].word
+            if stage.name in self.outcomes
+            else ("running" if stage.name in self.running else "waiting")
+            for stage in self.plan.stages
+        }
+
+    def start_ready(self, waiting: dict[str, Stage]) -> None:
+        """Reuse, block or start every waiting stage whose needs have ended."""
+        for name, stage in list(waiting.items()):
+            if not self.ready(stage, waiting):
+                continue
+            if reason := self.blocked_by(stage):
+                del waiting[name]
+                self.record_end(blocked(stage, self.directory.name, reason))
+                continue
+            wanted = Wanted(stage=stage, inputs=self.resolve(stage))
+            found, why = self.find(wanted)
+            if found is not None:
+                del waiting[name]
+                self.reuse(stage, found)
+            elif self.engine.fits(job := self.job(stage, wanted)):
+                del waiting[name]
+                self.start(stage, wanted, job, why)
+
+    def ready(self, stage: Stage, waiting: dict[str, Stage]) -> bool:
+        """Whether all that the stage needs has ended."""
+        if stage.after_all:
+            return not self.running and all(other.after_all for other in waiting.values())
+        return all(name in self.outcomes for name in stage.needs())
+
+    def blocked_by(self, stage: Stage) -> str:
+        """Why the stage cannot run, or an empty string."""
+        bad = [f"`{name}` was {self.outcomes[name].word}" for name in stage.needs() if not self.outcomes[name].usable]
+        return "; ".join(bad)
+
+    def resolve(self, stage: Stage) -> dict[str, Input]:
+        """Paths and digests of the inputs as they are now."""
+        found = {name: self.resolve_one(stage, reference) for name, reference in stage.inputs.items()}
+        if stage.after_all:
+            ended = {name: digest.of_value(asdict(outcome)) for name, outcome in sorted(self.outcomes.items())}
+            found["run"] = Input(path=self.directory, sha256=digest.of_value([self.plan.hash(), ended]))
+        return found
+
+    def resolve_one(self, stage: Stage, reference: str) -> Input:
+        """One reference as an input."""
+        if reference.startswith("tree:"):
+            return identity.tree_input(reference)
+        owner, _, name = reference.rpartition(".")
+        artifact = self.outcomes[owner].artifacts.get(name)
+        if artifact is None:
+            raise RunError(f"stage `{stage.name}` reads `{reference}`, but `{owner}` left no artifact `{name}`")
+        return Input(path=paths.stage_dir(self.directory, owner) / artifact.file, sha256=artifact.sha256)
+
+    def find(self, wanted: Wanted) -> tuple[Path | None, str]:
+        """A result that answers `wanted`, from this run or an earlier one; else why there is none."""
+        own = paths.stage_dir(self.directory, wanted.stage.name)
+        why = identity.explain(own, wanted)
+        if why is None:
+            return own, ""
+        if not wanted.stage.after_all:
+            for directory in identity.earlier_results(self.setup.results, wanted.stage.name):
+                other = identity.explain(directory, wanted)
+                if other is None:
+                    return directory, ""
+                why = other if why == "never ran" else why
+        return None, why
+
+    def reuse(self, stage: Stage, found: Path) -> None:
+        """Take a result that is there; one of another run is linked and its run is named."""
+        own = paths.stage_dir(self.directory, stage.name)
+        if found != own:
+            set_aside(own)
+            own.symlink_to(os.path.relpath(found, own.parent), target_is_directory=True)
+        outcome = load(own)
+        if outcome is None:
+            raise RunError(f"{own}: the outcome vanished while the run went on")
+        self.outcomes[stage.name] = outcome
+        self.note("stage_reused", stage.name, "" if outcome.run == self.directory.name else f"from run {outcome.run}")
+
+    def job(self, stage: Stage, wanted: Wanted) -> Job:
+        """How the stage is started: by path, with its stack's interpreter if it has one."""
+        python = self.setup.interpreter
+        environment = {"PYTHONPATH": str(paths.ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        if (stack := wanted.inputs.get("stack")) is not None:
+            python = json.loads(stack.path.read_bytes())["python"]
+            environment |= {"VIRTUAL_ENV": str(Path(python).parent.parent)}
+            environment["PATH"] = f"{Path(python).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        return Job(
+            stage=stage.name,
+            directory=paths.stage_dir(self.directory, stage.name),
+            argv=(python, str(paths.STAGES / f"{stage.program}.py"), str(paths.stage_dir(self.directory, stage.name))),
+            environment=environment,
+            cpus=stage.cpus,
+            memory_gib=stage.memory_gib,
+            exclusive=stage.exclusive,
+            timeout_s=self.setup.timeout_s,
+        )
+
+    def start(self, stage: Stage, wanted: Wanted, job: Job, why: str) -> None:
+        """Write the request into a fresh directory and start the program."""
+        set_aside(job.directory)
+        job.directory.mkdir(parents=True)
+        request = {
+            "schema": "kassay.request/1",
+            "run": self.directory.name,
+            "run_dir": str(self.directory),
+            "stage": stage.name,
+            "params": stage.params,
+            "inputs": {name: {"path": str(given.path), "sha256": given.sha256} for name, given in wanted.inputs.items()},
+            "grant": {"cpus": job.cpus, "memory_gib": job.memory_gib, "exclusive": job.exclusive},
+            "roots": [str(paths.ROOT)],
+            "argv": list(job.argv),
+            "environment": job.environment,
+            "key": wanted.parts(),
+        }
+        digest.write_json(job.directory / paths.REQUEST, request)
+        self.engine.start(job)
+        self.running[stage.name] = utc_now()
+        self.note("stage_started", stage.name, why)
+
+    def settle(self, ended: Ended) -> None:
+        """Record how a stage ended; an outcome is believed only if the exit status agrees with it."""
+        started_at = self.running.pop(ended.stage)
+        directory = paths.stage_dir(self.directory, ended.stage)
+        outcome = load(directory)
+        expected = None if outcome is None else exit_code([outcome.word])
+        if outcome is None or ended.exit_code != expected or ended.timed_out:
+            outcome = crashed(ended, self.directory.name, started_at, directory)
+            outcome.save(directory)
+        self.record_end(outcome)
+
+    def record_end(self, outcome: Outcome) -> None:
+        """Keep an outcome and tell it."""
+        self.outcomes[outcome.stage] = outcome
+        reason = f": {outcome.reason}" if outcome.reason else ""
+        self.note("stage_ended", outcome.stage, f"{outcome.word}{reason}")
+
+    def note(self, event: str, stage: str | None, why: str) -> None:
+        """Append an event and show it."""
+        made = Event(at=utc_now(), event=event, stage=stage, why=why)
+        assert self._events is not None and self._watcher is not None, "a bug: note() outside go()"
+        self._events.append(made)
+        self._watcher.event(made)
+
+
+def blocked(stage: Stage, run: str, reason: str) -> Outcome:
+    """The outcome of a stage that could not be started."""
+    return ended_without_artifacts(stage.name, run, "blocked", reason, utc_now(), 0.0)
+
+
+def crashed(ended: Ended, run: str, started_at: str, directory: Path) -> Outcome:
+    """The outcome of a stage whose process did not keep the contract."""
+    log = (directory / paths.STDERR).read_text(errors="replace").strip().splitlines()
+    how = "ran past its time-out" if ended.timed_out else f"exit status {ended.exit_code} without its outcome"
+    reason = f"{how}; last line: {log[-1]}" if log else how
+    return ended_without_artifacts(ended.stage, run, "crashed", reason, started_at, time_since(directory))
+
+
+def ended_without_artifacts(stage: str, run: str, word: Word, reason: str, started_at: str, duration_s: float) -> Outcome:
+    """An outcome that the driver writes for a stage that left nothing."""
+    return Outcome(
+        stage=stage, run=run, word=word, reason=reason, metrics={}, artifacts={}, started_at=started_at, duration_s=duration_s
+    )
+
+
+def time_since(directory: Path) -> float:
+    """Seconds since the request of a stage was written."""
+    return round(time.time() - (directory / paths.REQUEST).stat().st_mtime, 3)

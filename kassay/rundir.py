@@ -1,0 +1,77 @@
+"""Run directories: opening the one of a plan, what stands in its manifest, and setting stale things aside."""
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kassay import digest, host, paths
+from kassay.config.kconfig import Setting
+from kassay.errors import RunError
+from kassay.plan import Plan
+from kassay.stage import utc_now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What the driver knows besides the plan."""
+
+    results: Path
+    settings: dict[str, Setting]
+    overrides: list[str]
+    interpreter: str  # of stages without a stack
+    timeout_s: float
+
+
+def set_aside(directory: Path) -> None:
+    """Rename a stale stage directory to `<name>.stale-<n>`; a link to another run's is only taken away."""
+    if directory.is_symlink():
+        directory.unlink()
+    elif directory.exists():
+        n = 1
+        while (target := directory.with_name(f".{directory.name}.stale-{n}")).exists():
+            n += 1
+        directory.rename(target)
+
+
+def open_run(plan: Plan, setup: Setup) -> Path:
+    """The newest run directory of this very plan, or a new one with its plan and manifest."""
+    suffix = plan.hash()[:8]
+    try:
+        setup.results.mkdir(parents=True, exist_ok=True)
+        for path in sorted(setup.results.glob(f"{plan.profile}-*-{suffix}"), reverse=True):
+            if json.loads((path / paths.PLAN).read_bytes())["hash"] == plan.hash():
+                point_latest(setup.results, path.name)
+                return path
+        stamp = utc_now()[:19].replace("-", "").replace(":", "")
+        directory = setup.results / f"{plan.profile}-{stamp}Z-{suffix}"
+        making = setup.results / f".{directory.name}.{secrets.token_hex(4)}"
+        (making / "stages").mkdir(parents=True)
+        digest.write_json(making / paths.PLAN, plan.to_json())
+        digest.write_json(making / paths.MANIFEST, manifest(plan, setup, directory.name))
+        making.rename(directory)
+    except OSError as error:
+        raise RunError(f"{setup.results}: cannot be written: {error.strerror}", hint="make RESULTS=<folder>") from None
+    point_latest(setup.results, directory.name)
+    return directory
+
+
+def point_latest(results: Path, name: str) -> None:
+    """Make `latest` point to the run, in one step."""
+    temporary = results / f".latest.{secrets.token_hex(4)}"
+    temporary.symlink_to(name, target_is_directory=True)
+    temporary.replace(results / "latest")
+
+
+def manifest(plan: Plan, setup: Setup, run: str) -> dict[str, Any]:
+    """What was asked, and where it runs."""
+    return {
+        "schema": "kassay.manifest/1",
+        "run": run,
+        "plan_hash": plan.hash(),
+        "created_at": utc_now(),
+        "host": host.describe(),
+        "settings": {name: asdict(setting) for name, setting in setup.settings.items()},
+        "overrides": setup.overrides,
+    }

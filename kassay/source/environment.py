@@ -1,0 +1,96 @@
+"""Stack environments: one per key under build/stacks, made by uv, attested in a fresh interpreter, renamed when whole.
+
+The key is over the pins, the Python version and the machine. A failed or killed build keeps its temporary name and is
+never mistaken for a finished one; two builds of one key wait for each other.
+"""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from kassay import digest
+from kassay.errors import SourceError
+
+ATTEST = """
+import importlib, importlib.metadata as metadata, json, platform, sys
+modules = {name: importlib.import_module(name).__version__ for name in sys.argv[1:]}
+lock = sorted({f"{found.metadata['Name'].lower()}=={found.version}" for found in metadata.distributions()})
+print(json.dumps({"python_version": platform.python_version(), "modules": modules, "lock": lock}))
+"""
+LOCK_WAIT_S = 1800.0
+ATTESTED = "attested.json"
+
+
+def stack_key(pins: dict[str, Any]) -> str:
+    """Hex key of an environment: its pins, this Python's version, this machine's kind."""
+    return digest.of_value([pins, platform.python_version(), platform.machine()])[:16]
+
+
+def made(pins: dict[str, Any], stacks: Path, log: Path) -> dict[str, Any]:
+    """The attested stack of these pins, built if it is not there. Raises SourceError with uv's last words."""
+    key = stack_key(pins)
+    home = stacks / key
+    stacks.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(stacks / f".{key}.lock", timeout=LOCK_WAIT_S):
+        if not (home / ATTESTED).is_file():
+            making = stacks / f".{key}.making"
+            shutil.rmtree(making, ignore_errors=True)
+            install(pins["requirements"], making, log)
+            attested = attest(making / "bin" / "python", pins)
+            digest.write_json(making / ATTESTED, attested)
+            shutil.rmtree(home, ignore_errors=True)
+            making.rename(home)
+        attested = json.loads((home / ATTESTED).read_bytes())
+        return {"key": key, "python": str(home / "bin" / "python"), **attested}
+
+
+def existing(python: str, pins: dict[str, Any]) -> dict[str, Any]:
+    """A user's own environment, attested and left untouched. Raises SourceError if it lacks a module."""
+    if not os.access(python, os.X_OK):
+        raise SourceError(f"STACK_PYTHON `{python}` is no executable file")
+    return {"key": "existing", "python": python, **attest(Path(python), pins)}
+
+
+def install(requirements: list[str], home: Path, log: Path) -> None:
+    """A new environment with the requirements; everything uv says goes to the log."""
+    uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
+    python = sys.executable
+    commands = [
+        [uv, "venv", "--relocatable", "--python", python, str(home)],
+        [uv, "pip", "install", "--python", str(home / "bin" / "python"), *requirements],
+    ]
+    environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+    environment.pop("PYTHONPATH", None)
+    with log.open("wb") as stream:
+        for argv in commands:
+            done = subprocess.run(argv, stdout=stream, stderr=subprocess.STDOUT, env=environment, check=False)
+            if done.returncode != 0:
+                stream.flush()
+                said = log.read_text(errors="replace").strip().splitlines()[-12:]
+                raise SourceError(f"`uv {argv[1]}` ended with {done.returncode}:", *said, hint="an index or find-links may be missing")
+
+
+def attest(python: Path, pins: dict[str, Any]) -> dict[str, Any]:
+    """Import every pinned module in a fresh interpreter and compare its version with the pin."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    argv = [str(python), "-I", "-c", ATTEST, *pins["modules"]]
+    done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode != 0:
+        raise SourceError(f"{python}: the pinned modules cannot be imported:", *done.stderr.strip().splitlines()[-4:])
+    attested: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    wanted = dict(pin.split("==") for pin in pins["requirements"])
+    errors = [
+        f"{python}: `{name}` is {version}, the pin is {wanted[name]}"
+        for name, version in attested["modules"].items()
+        if name in wanted and version.partition("+")[0] != wanted[name]
+    ]
+    if errors:
+        raise SourceError(*errors, hint="change the pins of workflows/decode/stack, or use another STACK_PYTHON")
+    return attested

@@ -1,0 +1,206 @@
+"""The stage side of the contract: what a program in stages/ imports.
+
+A stage is `python stages/<name>.py <directory>`. It reads request.json, appends records.jsonl, writes artifacts beside
+them, and outcome.json last. `main(run)` is the whole frame:
+
+    def run(stage: Stage) -> Metrics | Rejection:
+        stage.append(SomeRecord(...))
+        stage.write_json("scales", {...})
+        return {"layers": 4}
+
+    if __name__ == "__main__":
+        main(run)
+"""
+
+import ctypes
+import datetime
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from kassay import digest, paths
+from kassay.errors import EXIT_CRASHED, KassayError
+from kassay.outcome import EXIT_OF, Artifact, Outcome, Word
+from kassay.record import Record, Writer
+
+Metrics = dict[str, Any]
+PR_SET_PDEATHSIG = 1
+PROGRESS_PERIOD_S = 0.25
+
+
+class Unmet(Exception):
+    """The host lacks what the stage needs; the message says exactly what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejection:
+    """The stage ran and a gate said no."""
+
+    reason: str
+    metrics: Metrics
+
+
+class Stage:
+    """One stage directory, seen from inside."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.request: dict[str, Any] = json.loads((directory / paths.REQUEST).read_bytes())
+        self.name: str = self.request["stage"]
+        self.run_dir = Path(self.request["run_dir"])
+        self.params: dict[str, Any] = self.request["params"]
+        self.inputs = {name: Path(given["path"]) for name, given in self.request["inputs"].items()}
+        self.cpus: int = self.request["grant"]["cpus"]
+        self.started = time.monotonic()
+        self.started_at = utc_now()
+        self.artifacts: dict[str, Artifact] = {}
+        self.code_of_children: dict[str, str] = {}
+        self._records: Writer | None = None
+        self._progress_at = 0.0
+
+    def append(self, record: Record) -> None:
+        """Append one record to records.jsonl."""
+        if self._records is None:
+            self._records = Writer(self.directory / paths.RECORDS)
+        self._records.append(record)
+
+    def json_input(self, name: str) -> Any:
+        """The parsed JSON of an input file."""
+        return json.loads(self.inputs[name].read_bytes())
+
+    def inputs_of(self, group: str) -> dict[str, Path]:
+        """The inputs `<group>.<member>` that a `*` reference was expanded to, by member."""
+        prefix = group + "."
+        return {name.removeprefix(prefix): path for name, path in self.inputs.items() if name.startswith(prefix)}
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Write the artifact `<name>.json`."""
+        path = self.directory / f"{name}.json"
+        digest.write_json(path, value)
+        return self.add_artifact(name, path)
+
+    def write_text(self, file: str, text: str) -> Path:
+        """Write a text artifact, named by its file name."""
+        path = self.directory / file
+        digest.write_bytes(path, text.encode())
+        return self.add_artifact(file, path)
+
+    def add_artifact(self, name: str, path: Path) -> Path:
+        """Declare a file of the stage directory as an artifact; its digest goes into the outcome."""
+        relative = str(path.relative_to(self.directory))
+        self.artifacts[name] = Artifact(file=relative, sha256=digest.of_file(path), bytes=path.stat().st_size)
+        return path
+
+    def progress(self, done: int, total: int, what: str) -> None:
+        """Tell whoever watches how far the stage is; at most four times a second reaches the disk."""
+        now = time.monotonic()
+        if now - self._progress_at < PROGRESS_PERIOD_S and done != total:
+            return
+        self._progress_at = now
+        temporary = self.directory / f".{paths.PROGRESS}"
+        temporary.write_text(json.dumps({"done": done, "total": total, "what": what}))
+        os.replace(temporary, self.directory / paths.PROGRESS)
+
+    def rejected(self, reason: str, **metrics: Any) -> Rejection:
+        """What `run` returns when a gate says no."""
+        return Rejection(reason=reason, metrics=metrics)
+
+    def finish(self, word: Word, reason: str, metrics: Metrics) -> None:
+        """Write receipt.json and then outcome.json."""
+        if self._records is not None:
+            self._records.close()
+            self.add_artifact("records", self.directory / paths.RECORDS)
+        digest.write_json(self.directory / paths.RECEIPT, self.receipt())
+        Outcome(
+            stage=self.name,
+            run=self.request["run"],
+            word=word,
+            reason=reason,
+            metrics=metrics,
+            artifacts=self.artifacts,
+            started_at=self.started_at,
+            duration_s=round(time.monotonic() - self.started, 3),
+        ).save(self.directory)
+
+    def receipt(self) -> dict[str, Any]:
+        """What really ran: interpreter, packages, and the project files that were loaded, with their digests."""
+        roots = [Path(root) for root in self.request["roots"]]
+        return {
+            "schema": "kassay.receipt/1",
+            "python": sys.version.split()[0],
+            "executable": sys.executable,
+            "packages": loaded_packages(),
+            "code": {**loaded_code(roots), **self.code_of_children},
+        }
+
+
+def utc_now() -> str:
+    """The time as ISO 8601 in UTC, to the millisecond."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def loaded_code(roots: list[Path]) -> dict[str, str]:
+    """Path below its root -> digest, of every module file of the project that this process loaded."""
+    found: dict[str, str] = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if not file or not file.endswith(".py"):
+            continue
+        path = Path(file).resolve()
+        for root in roots:
+            if path.is_relative_to(root) and path.relative_to(root).parts[0] in ("kassay", "stages"):
+                found[str(path.relative_to(root))] = digest.of_file(path)
+    return dict(sorted(found.items()))
+
+
+def loaded_packages() -> dict[str, str]:
+    """Version of every installed distribution of which a top-level module was loaded."""
+    import importlib.metadata
+
+    by_module = importlib.metadata.packages_distributions()
+    tops = {name.partition(".")[0] for name in sys.modules}
+    names = {distribution for top in tops for distribution in by_module.get(top, [])}
+    return {name: importlib.metadata.version(name) for name in sorted(names, key=str.lower)}
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when its parent dies, so that no stage outlives its driver."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(run: Callable[[Stage], Metrics | Rejection]) -> None:
+    """Run a stage program: exit 0 passed, 3 rejected, 4 unmet; anything else is a crash with its traceback."""
+    die_with_parent()
+    if len(sys.argv) != 2:
+        print(f"usage: {Path(sys.argv[0]).name} <stage directory>", file=sys.stderr)
+        raise SystemExit(2)
+    stage = Stage(Path(sys.argv[1]).resolve())
+    word: Word = "passed"
+    reason = ""
+    metrics: Metrics = {}
+    try:
+        ended = run(stage)
+        if isinstance(ended, Rejection):
+            word, reason, metrics = "rejected", ended.reason, ended.metrics
+        else:
+            metrics = ended
+    except Unmet as lack:
+        word, reason = "unmet", str(lack)
+    except KassayError as error:
+        print(f"error: {error}", file=sys.stderr)
+        stage.finish("crashed", str(error), {})
+        raise SystemExit(EXIT_CRASHED) from None
+    except Exception as error:  # the one place where any error is recorded as a crash
+        traceback.print_exc()
+        stage.finish("crashed", f"{type(error).__name__}: {error}", {})
+        raise SystemExit(EXIT_CRASHED) from None
+    stage.finish(word, reason, metrics)
+    raise SystemExit(EXIT_OF[cast(Word, word)])

@@ -1,0 +1,290 @@
+"""Is one arm faster than another, judged within blocks that hold one fresh-process cell of every arm?
+
+Ratio of a block = rate(candidate) / rate(control) inside that block, higher is better; the effect is the
+*median of the ratios*, never a ratio of medians. A gain is confirmed when the candidate's quality
+certificate passes, the one-sided exact sign test over the blocks (ties are non-wins and stay in n) has a
+Holm-adjusted p <= alpha over the planned family, and the median reaches the screen. The screen is a
+threshold on a point estimate, not a confidence bound; the interval is descriptive. Orders are the plan's:
+made here once (Williams 1949, Aust J Sci Res A2:149), then read, never remade.
+
+It does not time anything, and it never fills a missing cell: unequal counts make the block design invalid.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from kassay.stats import InvalidData, require_count, require_finite
+from kassay.stats.bootstrap import MedianInterval, median_interval
+from kassay.stats.exact import SignTest, sign_test
+from kassay.stats.multiplicity import HolmComparison, HolmFamily, holm
+
+CERTIFICATES = ("pass", "fails", "unestablished", "ineligible")  # the verdicts of kassay.stats.certificate
+VERDICTS_MEASURED = ("gain confirmed", "no confirmed gain", "descriptive", "ineligible")
+VERDICTS_UNMEASURED = ("not run", "ineligible")
+Order = tuple[str, ...]  # the arms of one block, in the order in which their cells run
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceReport:
+    """How evenly orders spread the arms; imbalance is reported, not repaired."""
+
+    blocks: int  # number of orders
+    arms: tuple[str, ...]  # the arms, sorted; rows and columns of the counts follow it
+    position_counts: tuple[tuple[int, ...], ...]  # [arm][position]: blocks in which the arm runs there
+    carry_over_counts: tuple[
+        tuple[int, ...], ...
+    ]  # [before][after]: blocks in which one directly follows the other
+    position_balanced: bool  # all position counts are equal
+    carry_over_balanced: bool  # all carry-over counts of different arms are equal
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockCell:
+    """The rate of one arm in one block, from one fresh process."""
+
+    block: int  # index into the planned orders, from 0
+    position: int  # place of the cell in its block, from 0
+    arm: str  # name of the arm
+    rate_per_s: float  # work completed per second, above 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockSummary:
+    """What the blocks of one contrast say, before any decision."""
+
+    method: str  # always `median of within-block ratios`
+    ratios: tuple[float, ...]  # candidate over control in each block, in block order
+    median: float  # median of the ratios
+    interval: MedianInterval  # two-sided, descriptive
+    ties: int  # blocks whose ratio is exactly 1, counted as non-wins
+    sign: SignTest  # one-sided exact test that the candidate wins more often than not
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedContrast:
+    """One planned comparison with what was measured for it; an unqualified candidate cannot gain."""
+
+    contrast: str  # its name in the family
+    candidate: str  # arm in the numerator
+    control: str  # arm in the denominator
+    certificate: str  # the candidate's quality verdict: `pass` qualifies, anything else does not
+    ratios: tuple[float, ...] | None  # within-block ratios; None: not measured
+    reason: str  # why it was not measured or does not qualify; empty when it is measured and qualifies
+
+    def __post_init__(self) -> None:
+        if self.certificate not in CERTIFICATES:
+            raise InvalidData(
+                f"the certificate of `{self.contrast}` is `{self.certificate!r}`, "
+                f"allowed are {', '.join(f'`{word}`' for word in CERTIFICATES)}"
+            )
+        if (self.ratios is None or self.certificate != "pass") and not self.reason:
+            raise InvalidData(f"`{self.contrast}` is not measured or not qualified, and `reason` is empty")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastVerdict:
+    """The decision on one planned comparison."""
+
+    contrast: str  # its name in the family
+    candidate: str  # arm in the numerator
+    control: str  # arm in the denominator
+    summary: BlockSummary | None  # None exactly when nothing was measured
+    holm_p: float  # adjusted over the planned family; 1 for a contrast not measured or not qualified
+    holm_p_exact: str  # the same as an exact fraction
+    family_size: int  # planned comparisons
+    alpha: float  # family-wise level, one-sided
+    screen_ratio: float  # smallest median that counts as a gain
+    verdict: str  # `gain confirmed`, `no confirmed gain`, `not run`, `descriptive` or `ineligible`
+    reason: str  # what decided, in words
+
+    def __post_init__(self) -> None:
+        if self.verdict not in (VERDICTS_UNMEASURED if self.summary is None else VERDICTS_MEASURED):
+            raise InvalidData(
+                f"`{self.contrast}` is `{self.verdict}` with summary {self.summary}: this is a bug"
+            )
+        median = 0.0 if self.summary is None else self.summary.median
+        holds = self.holm_p <= self.alpha and median >= self.screen_ratio
+        if self.verdict == "gain confirmed" and not holds:
+            raise InvalidData(f"`{self.contrast}` is a gain against its own numbers: this is a bug")
+
+
+def williams_orders(arms: Sequence[str]) -> tuple[Order, ...]:
+    """A Williams design: k orders of k arms for an even k, 2k for an odd one, balanced in both counts.
+
+    Row r holds the arms (w + r) mod k with w = 0, 1, k-1, 2, k-2, ...; an odd k needs the reversed rows as
+    well. Raises InvalidData for fewer than two arms or a repeated one.
+    """
+    k = len(arms)
+    if k < 2 or len(set(arms)) != k:
+        raise InvalidData(f"the arms are {list(arms)}, allowed are two or more different ones")
+    first = [(step + 1) // 2 if step % 2 else (k - step // 2) % k for step in range(k)]
+    rows = [tuple(arms[(place + row) % k] for place in first) for row in range(k)]
+    if k % 2:
+        rows += [row[::-1] for row in rows]
+    return tuple(rows)
+
+
+def counterbalanced_orders(arms: Sequence[str], blocks: int) -> tuple[Order, ...]:
+    """The first `blocks` rows of the Williams design, repeated; balance_report says whether they are even."""
+    require_count(blocks, "blocks", least=1)
+    rows = williams_orders(arms)
+    return tuple(rows[block % len(rows)] for block in range(blocks))
+
+
+def balance_report(orders: Sequence[Order]) -> BalanceReport:
+    """Position and carry-over counts of orders; raises InvalidData unless each holds every arm once."""
+    if not orders:
+        raise InvalidData("there are no orders, allowed is at least one block")
+    arms = tuple(sorted(orders[0]))
+    for block, order in enumerate(orders):
+        if tuple(sorted(order)) != arms or len(set(order)) != len(arms):
+            raise InvalidData(f"block {block} runs {list(order)}, allowed is each of {list(arms)} once")
+    places = Counter((arm, position) for order in orders for position, arm in enumerate(order))
+    follows = Counter(pair for order in orders for pair in pairwise(order))
+    position_counts = tuple(tuple(places[arm, position] for position in range(len(arms))) for arm in arms)
+    carry_over_counts = tuple(tuple(follows[before, after] for after in arms) for before in arms)
+    return BalanceReport(
+        blocks=len(orders),
+        arms=arms,
+        position_counts=position_counts,
+        carry_over_counts=carry_over_counts,
+        position_balanced=len({count for row in position_counts for count in row}) == 1,
+        carry_over_balanced=len({follows[a, b] for a in arms for b in arms if a != b}) <= 1,
+    )
+
+
+def block_ratios(
+    cells: Sequence[BlockCell], *, orders: Sequence[Order], candidate: str, control: str
+) -> tuple[float, ...]:
+    """The within-block ratios candidate / control, in block order.
+
+    Raises InvalidData unless the cells are exactly the planned ones, each once, at its planned place, with
+    a finite rate above 0: a missing, repeated or added cell breaks the balance, and a mean of unequal
+    counts is no remedy.
+    """
+    planned = {
+        (block, position, arm) for block, order in enumerate(orders) for position, arm in enumerate(order)
+    }
+    seen = Counter((cell.block, cell.position, cell.arm) for cell in cells)
+    wrong = sorted(planned.symmetric_difference(seen) | {key for key, count in seen.items() if count > 1})
+    if wrong:
+        block, position, arm = wrong[0]
+        raise InvalidData(
+            f"{len(wrong)} cells are missing, repeated or not planned, first `{arm}` at place {position} of "
+            f"block {block}; allowed is every planned cell once"
+        )
+    rates = {}
+    for cell in cells:
+        require_finite(cell.rate_per_s, f"rate_per_s of arm {cell.arm} in block {cell.block}")
+        if not cell.rate_per_s > 0:
+            raise InvalidData(
+                f"`rate_per_s` of arm `{cell.arm}` in block {cell.block} is {cell.rate_per_s}, allowed: > 0"
+            )
+        rates[cell.block, cell.arm] = cell.rate_per_s
+    for arm in (candidate, control):
+        if not orders or arm not in orders[0]:
+            raise InvalidData(f"arm `{arm}` is in no planned block")
+    return tuple(rates[block, candidate] / rates[block, control] for block in range(len(orders)))
+
+
+def block_summary(ratios: Sequence[float], *, interval_alpha: float) -> BlockSummary:
+    """Median, interval and sign test of within-block ratios, two or more above 0 (else InvalidData)."""
+    interval = median_interval(ratios, alpha=interval_alpha)
+    if not min(ratios) > 0:
+        raise InvalidData(f"a ratio is {min(ratios)}, allowed is above 0")
+    return BlockSummary(
+        method="median of within-block ratios",
+        ratios=tuple(ratios),
+        median=statistics.median(ratios),
+        interval=interval,
+        ties=sum(ratio == 1 for ratio in ratios),
+        sign=sign_test(sum(ratio > 1 for ratio in ratios), len(ratios)),
+    )
+
+
+def contrast_verdicts(
+    family: Sequence[PlannedContrast],
+    *,
+    planned_blocks: int,
+    alpha: float,
+    interval_alpha: float,
+    screen_ratio: float,
+) -> tuple[ContrastVerdict, ...]:
+    """The verdicts of the whole planned family, in its order.
+
+    Holm runs over every planned contrast; one that was not measured or whose candidate does not qualify
+    keeps p = 1. Raises InvalidData for a repeated name and for another number of blocks than planned.
+    """
+    require_finite(screen_ratio, "screen_ratio")
+    names = [planned.contrast for planned in family]
+    if len(set(names)) != len(names):
+        raise InvalidData(f"the family {names} names a contrast twice")
+    summaries = [_summary(planned, planned_blocks, interval_alpha) for planned in family]
+    p_values = {
+        planned.contrast: Fraction(summary.sign.p_exact)
+        if summary is not None and planned.certificate == "pass"
+        else None
+        for planned, summary in zip(family, summaries, strict=True)
+    }
+    adjusted = holm(p_values, alpha=alpha, sidedness="one-sided")
+    return tuple(
+        _verdict(planned, summary, comparison, adjusted, screen_ratio)
+        for planned, summary, comparison in zip(family, summaries, adjusted.comparisons, strict=True)
+    )
+
+
+def _summary(planned: PlannedContrast, planned_blocks: int, interval_alpha: float) -> BlockSummary | None:
+    """The summary of a measured contrast, None for one not measured."""
+    if planned.ratios is None:
+        return None
+    if len(planned.ratios) != planned_blocks:
+        raise InvalidData(
+            f"`{planned.contrast}` has {len(planned.ratios)} blocks, allowed are the {planned_blocks} planned"
+        )
+    return block_summary(planned.ratios, interval_alpha=interval_alpha)
+
+
+def _verdict(
+    planned: PlannedContrast,
+    summary: BlockSummary | None,
+    comparison: HolmComparison,
+    family: HolmFamily,
+    screen_ratio: float,
+) -> ContrastVerdict:
+    """The record of one decision."""
+    verdict, reason = _decision(planned, summary, comparison.rejected, screen_ratio)
+    return ContrastVerdict(
+        contrast=planned.contrast,
+        candidate=planned.candidate,
+        control=planned.control,
+        summary=summary,
+        holm_p=comparison.adjusted_p,
+        holm_p_exact=comparison.adjusted_p_exact,
+        family_size=family.size,
+        alpha=family.alpha,
+        screen_ratio=screen_ratio,
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def _decision(
+    planned: PlannedContrast, summary: BlockSummary | None, rejected: bool, screen_ratio: float
+) -> tuple[str, str]:
+    """The verdict on one contrast and what decided it."""
+    if planned.certificate == "ineligible":
+        return "ineligible", planned.reason
+    if summary is None:
+        return "not run", planned.reason
+    if planned.certificate != "pass":
+        return "descriptive", planned.reason
+    missed = []
+    if not rejected:
+        missed.append("the adjusted sign test does not reject chance")
+    if not summary.median >= screen_ratio:
+        missed.append(f"the median misses the screen of {screen_ratio}")
+    return ("no confirmed gain", "; ".join(missed)) if missed else ("gain confirmed", "all conditions hold")

@@ -1,0 +1,56 @@
+"""Make or repair an environment: `bootstrap.py <venv> [extra]`; the standard library only, any Python from 3.8 on.
+
+uv fills it in seconds: the one on PATH, else one that pip installs into the venv. The stamp `.ready` is written last, so
+a half-made environment is made again. A user's environment (one without our mark) is never cleared.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LEAST = (3, 11)
+MARK = ".made-by-kassay"
+
+
+def fail(message):
+    """One message and exit 2."""
+    sys.exit(print("error: " + message, file=sys.stderr) or 2)
+
+
+def call(*argv):
+    """Run a command quietly; on failure show what it said and stop."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        fail("`{}` failed:\n{}".format(" ".join(map(str, argv)), done.stdout.strip()))
+
+
+def main():
+    """Create, fill, import, stamp."""
+    if sys.version_info < LEAST:
+        fail("Python {}.{} is too old, kassay needs 3.11 or newer\nhint: make PYTHON=python3.11".format(*sys.version_info[:2]))
+    venv = Path(sys.argv[1]).absolute()
+    extra = "[{}]".format(sys.argv[2]) if len(sys.argv) > 2 else ""
+    print("setting up {} …".format(os.path.relpath(venv)), file=sys.stderr, flush=True)
+    python, uv = venv / "bin" / "python", shutil.which("uv")
+    theirs = venv.exists() and not (venv / MARK).exists() and python.exists()
+    try:
+        if not theirs:
+            shutil.rmtree(venv, ignore_errors=True)
+            venv.mkdir(parents=True)
+            (venv / MARK).touch()
+            call(*([uv, "venv", "--allow-existing", "-q", "-p", sys.executable, venv] if uv else [sys.executable, "-m", "venv", venv]))
+        if not uv:
+            call(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt", "uv")
+            uv = venv / "bin" / "uv"
+        call(uv, "pip", "install", "-q", "-p", python, "-c", ROOT / "constraints.txt", "-e", str(ROOT) + extra)
+        call(python, "-c", "import kassay.cli, kconfiglib, hydra, git")
+        (venv / ".ready").touch()
+    except OSError as error:
+        fail("{}: {}".format(error.filename or venv, error.strerror))
+
+
+if __name__ == "__main__":
+    main()
