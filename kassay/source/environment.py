@@ -67,6 +67,7 @@ def install(requirements: list[str], home: Path, log: Path) -> None:
         [uv, "pip", "install", "--python", str(home / "bin" / "python"), *requirements],
     ]
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+    environment.setdefault("UV_FIND_LINKS", environment.get("PIP_FIND_LINKS", ""))
     environment.pop("PYTHONPATH", None)
     with log.open("wb") as stream:
         for argv in commands:

@@ -1,0 +1,105 @@
+"""What a model's attention read and returned, layer by layer, and the same attention replayed from stored arrays.
+
+Axes: B sequences, H query heads, G KV heads, T queries, S keys, D head dim.
+
+Both are code under test, in torch FP32: `captured` wraps the model's own sdpa, `replay` is sdpa on arrays into which a
+fault was put. kassay.kv.oracle judges them; nothing here knows a reference or a tolerance.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from kassay.kv import cache as kv_cache
+from kassay.kv.cache import RecipeCache
+from kassay.kv.oracle import Component, Stored
+
+NAME = "kassay_capture"
+EIGHT_BIT_FORMATS = {"e4m3fnuz": torch.float8_e4m3fnuz}  # of faults; e4m3fn is what the cache decodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """One layer in one pass."""
+
+    q_BHTD: torch.Tensor
+    k_BGSD: torch.Tensor  # the cache's reconstruction
+    v_BGSD: torch.Tensor
+    out_BHTD: torch.Tensor
+    new_k_BGTD: torch.Tensor  # what the model handed to the cache
+    new_v_BGTD: torch.Tensor
+
+
+@contextmanager
+def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
+    """A list that fills with one Read per layer while the model runs once through `cache` inside the block."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import sdpa_mask
+
+    reads: list[Read] = []
+    written: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def attend(module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        out_BTHD, weights = sdpa_attention_forward(module, q, k, v, *args, **kwargs)
+        new_k, new_v = written[-1]
+        out = out_BTHD.transpose(1, 2)
+        reads.append(Read(q_BHTD=q, k_BGSD=k, v_BGSD=v, out_BHTD=out, new_k_BGTD=new_k, new_v_BGTD=new_v))
+        return out_BTHD, weights
+
+    def update(k: torch.Tensor, v: torch.Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:
+        written.append((k, v))
+        return RecipeCache.update(cache, k, v, layer, *args, **kwargs)
+
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    before = model.config._attn_implementation
+    model.set_attn_implementation(NAME)
+    cache.update = update
+    try:
+        yield reads
+    finally:
+        del cache.update
+        model.set_attn_implementation(before)
+
+
+def log_normalizer(q_BHTD: torch.Tensor, k_BGSD: torch.Tensor, seen_TS: torch.Tensor) -> torch.Tensor:
+    """lse_BHT (natural log) of scaled logits in the dtype of q; `seen_TS` says which keys a query sees."""
+    k_BHSD = k_BGSD.repeat_interleave(q_BHTD.shape[1] // k_BGSD.shape[1], dim=1)
+    logits_BHTS = q_BHTD @ k_BHSD.transpose(-1, -2) * q_BHTD.shape[-1] ** -0.5
+    return logits_BHTS.masked_fill(~seen_TS, float("-inf")).logsumexp(-1)
+
+
+def seen(queries: int, keys: int, first_query: int, causal: bool) -> torch.Tensor:
+    """seen_TS: whether the query at `first_query + t` sees key s."""
+    positions_T1 = first_query + torch.arange(queries)[:, None]
+    return (torch.arange(keys)[None, :] <= positions_T1) | (not causal)
+
+
+def replay(stored: Stored) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """out_BHTD and lse_BHT of torch's sdpa on what is stored, decoded as the cache does."""
+    q_BHTD = torch.from_numpy(stored.q_BHTD)
+    k_BGSD, v_BGSD = rebuilt(stored.keys), rebuilt(stored.values)
+    group = q_BHTD.shape[1] // k_BGSD.shape[1]
+    seen_TS = seen(q_BHTD.shape[2], k_BGSD.shape[2], stored.first_query, stored.causal)
+    out_BHTD = scaled_dot_product_attention(
+        q_BHTD, k_BGSD.repeat_interleave(group, dim=1), v_BGSD.repeat_interleave(group, dim=1), attn_mask=seen_TS
+    )
+    return out_BHTD.numpy(), log_normalizer(q_BHTD, k_BGSD, seen_TS).numpy()
+
+
+def rebuilt(component: Component) -> torch.Tensor:
+    """x_BGSD in FP32, by the cache's own decode unless a fault names another format."""
+    data = torch.from_numpy(np.ascontiguousarray(component.data_BGSD))
+    if component.scale is None:
+        return data.float()
+    scale = torch.from_numpy(np.asarray(component.scale))
+    if component.decoded_as in EIGHT_BIT_FORMATS:
+        return data.view(EIGHT_BIT_FORMATS[component.decoded_as]).float() * scale
+    return kv_cache.decode(data, scale)

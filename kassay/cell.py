@@ -1,0 +1,34 @@
+"""Cells: a stage's own subprocesses, each fresh, each in a directory that keeps the stage's contract.
+
+A timing block needs every cell in a process of its own. The cell's program reads request.json and writes records.jsonl
+and outcome.json as any stage does, so that it can be run again by hand from its directory alone.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from kassay import digest, outcome, paths
+from kassay.errors import RunError
+from kassay.stage import Stage
+
+
+def run_cell(stage: Stage, name: str, program: str, params: dict[str, Any]) -> Path:
+    """Run stages/<program>.py in `<stage>/cells/<name>` and return that directory.
+
+    The code that the cell loaded becomes part of the stage's identity. Raises RunError unless the cell passed.
+    """
+    directory = stage.directory / "cells" / name
+    directory.mkdir(parents=True)
+    argv = [sys.executable, str(paths.STAGES / f"{program}.py"), str(directory)]
+    digest.write_json(directory / paths.REQUEST, {**stage.request, "stage": name, "params": params, "argv": argv})
+    with (directory / paths.STDOUT).open("wb") as out, (directory / paths.STDERR).open("wb") as err:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
+    ended = outcome.load(directory)
+    if ended is None or ended.word != "passed" or done.returncode != 0:
+        why = ended.reason if ended else f"exit status {done.returncode} without an outcome"
+        raise RunError(f"cell `{name}`: {why}", hint=f"its log is {directory / paths.STDERR}")
+    stage.code_of_children |= json.loads((directory / paths.RECEIPT).read_bytes())["code"]
+    return directory

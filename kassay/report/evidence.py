@@ -1,0 +1,96 @@
+"""The records of a run that a report shows, read stage by stage.
+
+Only stages that ended with a result (passed or rejected) are read: what a crashed stage wrote is no evidence. Lines of
+kinds that a report does not show (answers, losses: most of a run) are passed over unparsed. A records file that cannot
+be read becomes a fault, which the report prints first; nothing of that file is shown.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from kassay import paths
+from kassay.errors import RecordError
+from kassay.kinds.oracle import FaultRecord, OracleCase
+from kassay.kinds.quality import ArmStorage
+from kassay.kinds.source import PackageRecord, SourceRecord
+from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
+from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
+from kassay.record import Record, parse_line
+from kassay.report.model import RunView, StageView, load_run
+
+SHOWN: tuple[type[Record], ...] = (
+    ArmStorage,
+    CertificateRecord,
+    ContrastRecord,
+    FaultRecord,
+    GateRecord,
+    MemoryPart,
+    MemorySample,
+    OracleCase,
+    PackageRecord,
+    SaturationRecord,
+    SourceRecord,
+    SweepCell,
+    TimingCell,
+)
+KINDS = {kind.schema.rpartition("/")[0]: kind for kind in SHOWN}
+JUDGING = ("certify", "contrast")  # programs whose records alone make the verdict line
+KIND_OF_LINE = re.compile(rb'\s*\{\s*"schema"\s*:\s*"([^"/]*)/')
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A run and its records: all that is rendered."""
+
+    run: RunView
+    records: tuple[Record, ...]  # in plan order, then in file order
+    counts: dict[str, int]  # stage -> number of its records, those that are not shown included
+    faults: tuple[str, ...]  # records files that could not be read
+
+    def of(self, kind: type[R]) -> tuple[R, ...]:
+        """The records of one kind."""
+        return tuple(record for record in self.records if isinstance(record, kind))
+
+
+def load_report(run_dir: Path, programs: tuple[str, ...] | None = None) -> Report:
+    """The report of a run directory; `programs` limits which stages' records are read."""
+    run = load_run(run_dir)
+    records: list[Record] = []
+    counts: dict[str, int] = {}
+    faults: list[str] = []
+    for stage in run.stages:
+        if not stage.ended or (programs is not None and stage.program not in programs):
+            continue
+        try:
+            found, counts[stage.name] = stage_records(run_dir, stage)
+            records += found
+        except (RecordError, TypeError) as error:
+            faults.append(f"the records of `{stage.name}` cannot be read: {error}".replace(f"{run_dir}/", ""))
+    return Report(run=run, records=tuple(records), counts=counts, faults=tuple(faults))
+
+
+def stage_records(run_dir: Path, stage: StageView) -> tuple[list[Record], int]:
+    """The shown records of one stage, and how many it has in all."""
+    path = paths.stage_dir(run_dir, stage.name) / paths.RECORDS
+    found: list[Record] = []
+    count = 0
+    for raw in lines(path):
+        count += 1
+        match = KIND_OF_LINE.match(raw)
+        kind = KINDS.get(match[1].decode()) if match else None
+        if kind is not None or match is None:
+            body = parse_line(raw, f"{path}:{count}")
+            found.append((kind or Record).from_json(body))
+    return found, count
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """The raw lines of a file, none if it does not exist."""
+    if path.exists():
+        with path.open("rb") as stream:
+            yield from stream

@@ -1,0 +1,216 @@
+"""A run directory as one frozen view: what a report may say, and nothing that was not recorded.
+
+Everything comes from plan.json, manifest.json, events.jsonl and each stage's request, records and outcome; no result is
+computed here. A stage that did not end, crashed or was blocked stays visible with its reason. What the records say is
+kassay.report.evidence. Stages that run after all others are the report itself: their outcome is left out, so that rendering again from the same
+evidence gives the same bytes.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kassay import outcome, paths
+from kassay.errors import RunError
+from kassay.events import Event
+from kassay.plan import Stage
+
+NOT_RUN = "not run"
+THIS_REPORT = "this report"
+TAIL_LINES = 12  # of stderr.log, shown for a stage that did not pass
+TAIL_BYTES = 16384
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageFile:
+    """A file that a reader may open."""
+
+    file: str  # name inside the stage directory
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageView:
+    """One planned stage and how it ended."""
+
+    name: str
+    program: str
+    needs: tuple[str, ...]  # stages whose artifacts it reads; all others for a stage that runs after all
+    params: dict[str, Any]
+    word: str  # an outcome's word, `not run`, or `this report`
+    reason: str  # empty for passed
+    why: str  # why it was executed, as the orchestrator noted it; empty where it was reused
+    run: str | None  # id of the run that executed it
+    reused: bool  # executed by an earlier run
+    started_at: str | None  # UTC, ISO 8601
+    duration_s: float | None
+    metrics: dict[str, Any]
+    input_sha256: dict[str, str]  # input name -> digest
+    stderr_tail: tuple[str, ...]  # last lines of stderr.log, for a stage that did not pass
+    files: tuple[StageFile, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has a result: passed or rejected."""
+        return self.word in ("passed", "rejected")
+
+    def file(self, name: str) -> str:
+        """Path of one of its files relative to the run directory."""
+        return f"stages/{self.name}/{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """What was planned, where it ran, and how each stage ended."""
+
+    run: str
+    profile: str
+    workflow: str
+    plan_hash: str
+    created_at: str
+    host: dict[str, Any]
+    study: dict[str, Any]  # the composed study, empty for a workflow without one
+    models: tuple[str, ...]
+    settings: dict[str, dict[str, Any]]  # Kconfig symbol -> value, origin, where
+    overrides: tuple[str, ...]
+    interruptions: int
+    stages: tuple[StageView, ...]
+
+    def program(self, name: str) -> tuple[StageView, ...]:
+        """The stages that run this program, in plan order."""
+        return tuple(stage for stage in self.stages if stage.program == name)
+
+    @property
+    def judged(self) -> tuple[StageView, ...]:
+        """All stages but the report itself."""
+        return tuple(stage for stage in self.stages if stage.word != THIS_REPORT)
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code of the run by its outcomes, None while a stage has not ended."""
+        words = [stage.word for stage in self.judged]
+        if NOT_RUN in words:
+            return None
+        return outcome.exit_code([word for word in outcome.WORDS if word in words])
+
+    def why_absent(self, program: str) -> str:
+        """Why a program's results are not there, in words."""
+        stages = self.program(program)
+        if not stages:
+            return f"no stage of this workflow runs `{program}`"
+        bad = [f"{s.name}: {s.word}{f' ({s.reason})' if s.reason else ''}" for s in stages if s.word != "passed"]
+        return "; ".join(bad) or "the stage left no record of it"
+
+
+def load_run(run_dir: Path) -> RunView:
+    """The view of a run directory without its records. Raises RunError if it is no run directory."""
+    plan, manifest = read_object(run_dir / paths.PLAN), read_object(run_dir / paths.MANIFEST)
+    try:
+        stages = [Stage(**body) for body in plan["stages"]]
+        whys, interruptions = read_events(run_dir / paths.EVENTS)
+        config = plan["config"]
+        return RunView(
+            run=str(manifest["run"]),
+            profile=str(plan["profile"]),
+            workflow=str(plan["workflow"]),
+            plan_hash=str(plan["hash"]),
+            created_at=str(manifest["created_at"]),
+            host=dict(manifest["host"]),
+            study=dict(config.get("study", {})),
+            models=tuple(config.get("models", {}).get("names", ())),
+            settings=dict(manifest["settings"]),
+            overrides=tuple(manifest["overrides"]),
+            interruptions=interruptions,
+            stages=tuple(load_stage(run_dir, stage, stages, whys, str(manifest["run"])) for stage in stages),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{run_dir}: plan.json or manifest.json lacks or does not know {error}") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises RunError if there is none."""
+    try:
+        body = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise RunError(f"{path}: no such file: not a run directory", hint="make report RUN=<run id>") from None
+    except ValueError as error:
+        raise RunError(f"{path}: not a JSON object: {error}") from error
+    if not isinstance(body, dict):
+        raise RunError(f"{path}: not a JSON object")
+    return body
+
+
+def read_events(path: Path) -> tuple[dict[str, str], int]:
+    """Why each stage was last started, and how often the run was interrupted."""
+    whys: dict[str, str] = {}
+    interruptions = 0
+    for event in all_events(path):
+        if event.event == "stage_started" and event.stage is not None:
+            whys[event.stage] = event.why
+        interruptions += event.event == "run_interrupted"
+    return whys, interruptions
+
+
+def all_events(path: Path) -> list[Event]:
+    """The events of a run; a torn last line, which a driver that died leaves, is passed over."""
+    if not path.exists():
+        return []
+    whole = path.read_bytes().rpartition(b"\n")[0]
+    return [Event.from_json(json.loads(line)) for line in whole.split(b"\n") if line]
+
+
+def load_stage(run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], run: str) -> StageView:
+    """One stage of the plan as it lies in the run directory."""
+    directory = paths.stage_dir(run_dir, stage.name)
+    ended = None if stage.after_all else outcome.load(directory)
+    word = ended.word if ended else THIS_REPORT if stage.after_all else NOT_RUN
+    here = ended is not None and ended.run == run
+    return StageView(
+        name=stage.name,
+        program=stage.program,
+        needs=tuple(s.name for s in planned if not s.after_all) if stage.after_all else tuple(stage.needs()),
+        params=stage.params,
+        word=word,
+        reason=ended.reason if ended else "" if stage.after_all else unfinished(directory),
+        why=whys.get(stage.name, "") if here else "",
+        run=ended.run if ended else None,
+        reused=ended is not None and not here,
+        started_at=ended.started_at if ended else None,
+        duration_s=ended.duration_s if ended else None,
+        metrics=ended.metrics if ended else {},
+        input_sha256=input_digests(directory / paths.REQUEST) if ended else {},
+        stderr_tail=() if word in ("passed", THIS_REPORT) else tail(directory / paths.STDERR),
+        files=() if stage.after_all else stage_files(directory, ended),
+    )
+
+
+def unfinished(directory: Path) -> str:
+    """Why a stage has no outcome."""
+    return "it was started and did not finish" if directory.exists() else "it was never started"
+
+
+def input_digests(path: Path) -> dict[str, str]:
+    """Digest of every input that a stage was given; a blocked stage has no request."""
+    if not path.exists():
+        return {}
+    return {name: str(given["sha256"]) for name, given in read_object(path)["inputs"].items()}
+
+
+def tail(path: Path) -> tuple[str, ...]:
+    """The last lines of a log, of which a bounded part is read."""
+    if not path.is_file():
+        return ()
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        lines = stream.read().decode(errors="replace").strip().splitlines()
+    return tuple(lines[-TAIL_LINES:])
+
+
+def stage_files(directory: Path, ended: outcome.Outcome | None) -> tuple[StageFile, ...]:
+    """The artifacts and the orchestrator's own files of a stage, those that exist."""
+    names = [artifact.file for artifact in ended.artifacts.values()] if ended else []
+    own = [paths.OUTCOME, paths.REQUEST, paths.RECEIPT, paths.STDERR, paths.STDOUT]
+    found = dict.fromkeys(name for name in [*names, *own] if (directory / name).is_file())
+    return tuple(StageFile(file=name, bytes=(directory / name).stat().st_size) for name in found)
+

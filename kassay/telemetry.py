@@ -1,0 +1,43 @@
+"""Samplers of what a process holds; an observed peak is a sample, never a continuous maximum."""
+
+import threading
+import time
+from types import TracebackType
+
+import psutil
+
+PERIOD_S = 0.02
+
+
+class ResidentSampler:
+    """Samples this process's resident memory every 20 ms from a thread of its own.
+
+    Each sample is (start of the query in monotonic nanoseconds, resident bytes). `largest_gap_ns` bounds how long a peak
+    could have gone unseen.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[int, int]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        process = psutil.Process()
+        while not self._stop.is_set():
+            self.samples.append((time.monotonic_ns(), process.memory_info().rss))
+            self._stop.wait(PERIOD_S)
+
+    def __enter__(self) -> "ResidentSampler":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def largest_gap_ns(self) -> int:
+        """Longest time between two query starts; 0 with fewer than two samples."""
+        starts = [at for at, _ in self.samples]
+        return max((after - before for before, after in zip(starts, starts[1:], strict=False)), default=0)
