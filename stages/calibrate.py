@@ -1,7 +1,7 @@
-"""Fold fixed scales, one per layer and component, over the calibration documents: prefill and decode operands.
+"""Fold fixed scales, one per layer and component, over calibration documents: prefill and decode operands.
 
-The operands are what a cache writer sees: keys after norm and RoPE, values, rounded to FP16. Calibration documents are
-disjoint from development and confirmation by construction (kassay.kv.tasks.splits).
+The operands are what a cache writer sees: keys after norm and RoPE, values, rounded to FP16. Calibration
+documents are disjoint from development and confirmation by construction (kassay.kv.tasks.splits).
 """
 
 from dataclasses import asdict
@@ -53,7 +53,7 @@ def run(stage: Stage) -> Metrics:
 
 
 def fold_batch(fold: AmaxFold, model: Any, batch: Any) -> None:
-    """Fold the operands of one batch: the context by prefill, the continuation by decode through a native cache."""
+    """Fold the operands of one batch: context by prefill, continuation by decode through a native cache."""
     context_BT = workload.context_rows([found.context for found in batch])
     targets_BT = workload.text_rows([found.continuation for found in batch])
     cache = reference.filled(

@@ -1,6 +1,7 @@
 """Fixed scales, one per layer and component, folded over everything that the cache writer saw in calibration.
 
-Refused: a layer that saw nothing, only zeros, or a value that is not finite. A unit scale is never a fallback.
+Refused: a layer that saw nothing, only zeros, or a value that is not finite. A unit scale is never a
+fallback.
 """
 
 from dataclasses import dataclass
@@ -47,9 +48,18 @@ class AmaxFold:
             for layer in range(layers):
                 amax, elements, zeros = self._found.get((component, layer), (0.0, 0, 0))
                 if not amax > 0:
-                    raise KassayError(f"layer {layer}, component `{component}`: nothing but zeros in {elements} operands")
+                    raise KassayError(
+                        f"layer {layer}, component `{component}`: nothing but zeros in {elements} operands"
+                    )
                 scale = float(scale_of(np.float32(amax).reshape(1))[0])
                 made.append(
-                    LayerScale(component=component, layer=layer, amax=amax, scale=scale, elements=elements, zeros=zeros)
+                    LayerScale(
+                        component=component,
+                        layer=layer,
+                        amax=amax,
+                        scale=scale,
+                        elements=elements,
+                        zeros=zeros,
+                    )
                 )
         return made

@@ -4,9 +4,10 @@
     code  = nearest-even(clip(fp32 x / scale, -448, 448))          one rounding, from FP32
     x'    = fp32(code) * scale
 
-E4M3FN (OCP OFP8): 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinity, NaN is S.1111.111; largest 448, smallest
-normal 2^-6, smallest subnormal 2^-9. Without the clip a value above 464 would become NaN, so the clip is part of the
-format's use here. kassay.kv.cache has the same rule in torch; a test holds them equal bit for bit.
+E4M3FN (OCP OFP8): 1 sign, 4 exponent (bias 7), 3 mantissa bits; no infinity, NaN is S.1111.111; largest 448,
+smallest normal 2^-6, smallest subnormal 2^-9. Without the clip a value above 464 would become NaN, so the
+clip is part of the format's use here. kassay.kv.cache has the same rule in torch; a test holds them equal bit
+for bit.
 """
 
 import ml_dtypes
@@ -23,7 +24,9 @@ Codes = npt.NDArray[np.uint8]
 
 def scale_of(amax: Floats) -> Floats:
     """Scale of a largest absolute value (any shape, FP32, finite): max(amax, 1e-12) times fp32(1/448)."""
-    return np.asarray(np.maximum(amax.astype(np.float32), np.float32(SCALE_FLOOR)) * RECIPROCAL, dtype=np.float32)
+    return np.asarray(
+        np.maximum(amax.astype(np.float32), np.float32(SCALE_FLOOR)) * RECIPROCAL, dtype=np.float32
+    )
 
 
 def encode(x: Floats, scale: Floats) -> Codes:

@@ -1,7 +1,7 @@
-"""How many bytes a cache takes: per token, per slot, per budget. Binary units; scale bytes included; no estimate.
+"""How many bytes a cache takes: per token, per slot, per budget. Scale bytes included; no estimate.
 
-    token bytes = layers * kv_heads * head_dim * (key bytes + value bytes)
-                  + 4 * layers * kv_heads for each 8-bit component whose scales are per token and head
+token bytes = layers * kv_heads * head_dim * (key bytes + value bytes)
+              + 4 * layers * kv_heads for each 8-bit component whose scales are per token and head
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """Recipes: how a cache stores keys and values. The arms of every quality study.
 
-Names of the field: K16/V16 native; A = K16/V8, R = K8/V16, S = K8/V8; F = fixed scale per layer and component, D =
-dynamic scale per token and head. `16` is FP16 here; another 16-bit format would be another recipe, not an alias.
+Names of the field: K16/V16 native; A = K16/V8, R = K8/V16, S = K8/V8; F = fixed scale per layer and
+component, D = dynamic scale per token and head. `16` is FP16 here; another 16-bit format would be another
+recipe, not an alias.
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from kassay import paths
 from kassay.errors import RecordError
-from kassay.kinds.oracle import FaultRecord, OracleCase
+from kassay.kinds.oracle import OracleCase
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.source import PackageRecord, SourceRecord
 from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
@@ -25,7 +25,6 @@ SHOWN: tuple[type[Record], ...] = (
     ArmStorage,
     CertificateRecord,
     ContrastRecord,
-    FaultRecord,
     GateRecord,
     MemoryPart,
     MemorySample,
@@ -82,10 +81,13 @@ def stage_records(run_dir: Path, stage: StageView) -> tuple[list[Record], int]:
     for raw in lines(path):
         count += 1
         match = KIND_OF_LINE.match(raw)
-        kind = KINDS.get(match[1].decode()) if match else None
-        if kind is not None or match is None:
-            body = parse_line(raw, f"{path}:{count}")
-            found.append((kind or Record).from_json(body))
+        kind = KINDS.get(match[1].decode(errors="replace")) if match else None
+        if match is not None and kind is None:
+            continue
+        body = parse_line(raw, f"{path}:{count}")  # raises where no kind was found, too
+        if kind is None:
+            raise RecordError(f"{path}:{count}: the schema names no kind")
+        found.append(kind.from_json(body))
     return found, count
 
 

@@ -1,0 +1,33 @@
+"""What `make check` runs, in order, in the environment that make made for it: lint, types, docs, tests.
+
+Every step runs even if an earlier one failed, so that one call tells all; the exit code is 1 if any failed.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+STEPS = {
+    "ruff": [BIN / "ruff", "check", "."],
+    "mypy": [BIN / "mypy"],
+    "generated docs": [sys.executable, "scripts/docs.py", "--check"],
+    "tests": [sys.executable, "-m", "pytest"],
+}
+
+
+def main() -> int:
+    """Run all steps; a line each with its seconds."""
+    failed = []
+    for name, argv in STEPS.items():
+        started = time.monotonic()
+        code = subprocess.run([str(word) for word in argv], cwd=ROOT, check=False).returncode
+        print(f"{name}: {'ok' if code == 0 else f'FAILED ({code})'} in {time.monotonic() - started:.1f} s", flush=True)
+        failed += [name] if code else []
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
