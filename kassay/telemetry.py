@@ -23,9 +23,12 @@ class ResidentSampler:
 
     def _run(self) -> None:
         process = psutil.Process()
-        while not self._stop.is_set():
+        stopping = False
+        while True:  # one sample at the start and one after the stop, however short the work is
             self.samples.append((time.monotonic_ns(), process.memory_info().rss))
-            self._stop.wait(PERIOD_S)
+            if stopping:
+                return
+            stopping = self._stop.wait(PERIOD_S)
 
     def __enter__(self) -> "ResidentSampler":
         self._thread.start()

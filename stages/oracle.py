@@ -1,13 +1,15 @@
-"""Hold every recipe's cache and attention against a float64 reference, and prove that the check notices faults.
+"""Hold every recipe's cache and attention against a float64 reference, and prove that it notices faults.
 
 Axes: B sequences, G KV heads, T new tokens, S stored tokens, D head dim.
 
-A context is prefilled natively, fills each recipe's cache, and a question of several tokens is decoded through it. Per
-layer: stored codes and scales bit for bit against kassay.kv.formats on the FP16 operands; attention output and
-log-normalizer against float64 on the stored operands; then every fault of kassay.kv.mutation that applies, put into
-what sdpa reads. Rejected if a clean case misses or a fault escapes; a fault that changes nothing is an escape too.
+A context is prefilled natively, fills each recipe's cache, and a question of several tokens is decoded
+through it. Per layer: stored codes and scales bit for bit against kassay.kv.formats on the FP16 operands;
+attention output and log-normalizer against float64 on the stored operands; then every fault of
+kassay.kv.mutation that applies, put into what sdpa reads. Rejected if a clean case misses or a fault
+escapes; a fault that changes nothing escapes too.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +21,7 @@ from kassay.backend import capture, reference, workload
 from kassay.errors import KassayError
 from kassay.kinds.oracle import OracleCase
 from kassay.kv import formats, oracle
-from kassay.kv.cache import Operands, RecipeCache, Scales
+from kassay.kv.cache import Operands, RecipeCache, Scales, Storage
 from kassay.kv.mutation import MUTATIONS, Mutation, inert
 from kassay.kv.oracle import Comparison, Component, Stored
 from kassay.kv.recipe import Format, Recipe, recipe_named
@@ -39,8 +41,8 @@ class Layer:
 
     stored: Stored
     expected: dict[str, Component]  # of COMPONENTS, by kassay.kv.formats
-    wanted: tuple[oracle.Doubles, oracle.Doubles]  # out_BHTD, lse_BHT in float64
-    got: tuple[np.ndarray, np.ndarray]  # of the model's pass
+    wanted: oracle.Reference
+    got: tuple[np.ndarray, np.ndarray]  # out_BHTD, lse_BHT of the model's pass
 
 
 class Verdict:
@@ -52,53 +54,62 @@ class Verdict:
         self.missed: list[str] = []
         self.escaped: list[str] = []
         self.worst: dict[str, dict[str, Any]] = {}
-        self.table = {
-            mutation.name: {"title": mutation.title, "recipes": [], "cases": 0, "caught": 0, "inert": 0, "first_by": {}}
-            for mutation in MUTATIONS
-        }
+        self.caught_by: dict[str, Counter[str]] = {}  # mutation -> quantity, `nothing` if it escaped
 
     def clean(self, recipe: Recipe, layer: int, case: str, found: Found) -> None:
         """Record a clean case; each quantity must be within."""
         for quantity, result in found.items():
-            self._append(recipe, layer, case, None, quantity, result, None)
+            where = {"recipe": recipe.name, "layer": layer, "case": case}
+            self._append(result, **where, mutation=None, quantity=quantity, caught=None)
             if not result.within:
                 self.missed.append(f"{recipe.name}, layer {layer}, {case}: {quantity}")
-            ratio = result.worst_ratio if result.tolerance else result.max_abs_error
-            if quantity not in self.worst or not ratio <= self.worst[quantity]["error"]:
-                self.worst[quantity] = {"error": ratio, "recipe": recipe.name, "layer": layer, "case": case}
+            if result.worst_ratio >= self.worst.get(quantity, {"ratio": 0.0})["ratio"]:
+                self.worst[quantity] = {"ratio": result.worst_ratio, **where}
 
     def fault(self, recipe: Recipe, layer: int, mutation: Mutation, found: Found, changed: bool) -> None:
         """Record a fault by the first quantity that caught it; it must be caught."""
-        by = [quantity for quantity, result in found.items() if not result.within]
-        quantity = by[0] if by else "output"
-        self._append(recipe, layer, "replay", mutation.name, quantity, found[quantity], bool(by))
-        row: dict[str, Any] = self.table[mutation.name]
-        row["cases"] += 1
-        row["caught"] += bool(by)
-        row["inert"] += not changed
-        if recipe.name not in row["recipes"]:
-            row["recipes"].append(recipe.name)
-        if by:
-            row["first_by"][quantity] = row["first_by"].get(quantity, 0) + 1
-        else:
-            self.escaped.append(f"{recipe.name}, layer {layer}: {mutation.name}" + ("" if changed else " (inert)"))
+        by = next((quantity for quantity, result in found.items() if not result.within), None)
+        shown = by or "output"
+        where = {"recipe": recipe.name, "layer": layer, "case": "replay", "mutation": mutation.name}
+        self._append(found[shown], **where, quantity=shown, caught=by is not None)
+        self.caught_by.setdefault(mutation.name, Counter())[by or "nothing"] += 1
+        if by is None:
+            inertly = "" if changed else " (changed nothing)"
+            self.escaped.append(f"{recipe.name}, layer {layer}: {mutation.name}{inertly}")
 
-    def _append(
-        self, recipe: Recipe, layer: int, case: str, mutation: str | None, quantity: str, result: Comparison, caught: bool | None
-    ) -> None:
+    def _append(self, result: Comparison, **fields: Any) -> None:
         self.cases += 1
-        self.stage.append(
-            OracleCase(
-                model=self.stage.params["model"],
-                recipe=recipe.name,
-                layer=layer,
-                case=case,
-                mutation=mutation,
-                quantity=quantity,
-                caught=caught,
-                **asdict(result),
-            )
-        )
+        self.stage.append(OracleCase(model=self.stage.params["model"], **fields, **asdict(result)))
+
+    def body(self) -> dict[str, Any]:
+        """The verdict as JSON."""
+        return {
+            "model": self.stage.params["model"],
+            "model_sha256": self.stage.request["inputs"]["model"]["sha256"],
+            "passed": not self.missed and not self.escaped,
+            "tolerance": oracle.TOLERANCE,
+            "worst_over_tolerance": {
+                name: worst | {"ratio": finite(worst["ratio"])} for name, worst in self.worst.items()
+            },
+            "mutations": [
+                row(mutation, self.caught_by[mutation.name])
+                for mutation in MUTATIONS
+                if mutation.name in self.caught_by
+            ],
+            "missed": self.missed,
+            "escaped": self.escaped,
+        }
+
+
+def row(mutation: Mutation, by: Counter[str]) -> dict[str, Any]:
+    """One line of the mutation table."""
+    return {
+        "mutation": mutation.name,
+        "title": mutation.title,
+        "cases": by.total(),
+        "caught": by.total() - by["nothing"],
+        "caught_by": {quantity: count for quantity, count in by.items() if quantity != "nothing"},
+    }
 
 
 def run(stage: Stage) -> Metrics | Rejection:
@@ -129,8 +140,9 @@ def own_scales(stage: Stage) -> Scales:
 
 
 def rows(params: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """ids_BT of different contexts and of the tokens that follow: questions, or text where no question fits."""
-    asked = {"split": SPLIT, "seed": params["seed"], "count": params["batch"], "context_tokens": params["context_tokens"]}
+    """ids_BT of different contexts and of what follows: questions, or text where no question fits."""
+    asked = {"split": SPLIT, "seed": params["seed"], "count": params["batch"]}
+    asked["context_tokens"] = params["context_tokens"]
     if params["context_tokens"] >= FEWEST_RETRIEVAL_TOKENS:
         items = retrieval.items(**asked)
         contexts, chunks = [item.context for item in items], [item.question for item in items]
@@ -144,27 +156,29 @@ def layers(
     recipe: Recipe, cache: RecipeCache, scales: Scales, operands: Operands, reads: list[capture.Read]
 ) -> Iterator[Layer]:
     """The layers of one pass, one at a time."""
-    held: dict[tuple[int, str], torch.Tensor] = {
-        (storage.layer, storage.part): storage.tensor[:, :, : storage.tokens] if storage.tensor.ndim else storage.tensor
-        for storage in cache.storages()
-    }
+    held = {(storage.layer, storage.part): in_use(storage) for storage in cache.storages()}
     for index, (read, (k_BGSD, v_BGSD)) in enumerate(zip(reads, operands, strict=True)):
-        fixed = {name: np.float32(scales[name][index]) for name in ("k", "v")} if recipe.policy == "fixed" else None
-        keys = found_component(held, index, "key", recipe.key_format, fixed and fixed["v"])
-        values = found_component(held, index, "value", recipe.value_format, fixed and fixed["k"])
+        fixed = recipe.policy == "fixed"
+        k_scale, v_scale = (np.asarray(scales[name][index], np.float32) if fixed else None for name in "kv")
+        keys = found_component(held, index, "key", recipe.key_format, v_scale)
+        values = found_component(held, index, "value", recipe.value_format, k_scale)
         first = k_BGSD.shape[2]
         stored = Stored(keys=keys, values=values, q_BHTD=read.q_BHTD.numpy(), first_query=first, causal=True)
         seen_TS = capture.seen(read.q_BHTD.shape[2], read.k_BGSD.shape[2], first, True)
-        lse_BHT = capture.log_normalizer(read.q_BHTD, read.k_BGSD, seen_TS)
         yield Layer(
             stored=stored,
             expected={
-                "keys": expected_component(keys, whole(k_BGSD, read.new_k_BGTD), fixed and fixed["k"]),
-                "values": expected_component(values, whole(v_BGSD, read.new_v_BGTD), fixed and fixed["v"]),
+                "keys": expected_component(recipe.key_format, whole(k_BGSD, read.new_k_BGTD), k_scale),
+                "values": expected_component(recipe.value_format, whole(v_BGSD, read.new_v_BGTD), v_scale),
             },
             wanted=oracle.reference_of(stored),
-            got=(read.out_BHTD.numpy(), lse_BHT.numpy()),
+            got=(read.out_BHTD.numpy(), capture.log_normalizer(read.q_BHTD, read.k_BGSD, seen_TS).numpy()),
         )
+
+
+def in_use(storage: Storage) -> np.ndarray:
+    """The stored tokens of a storage; a fixed scale as it is."""
+    return (storage.tensor[:, :, : storage.tokens] if storage.tensor.ndim else storage.tensor).numpy()
 
 
 def whole(context_BGSD: torch.Tensor, chunk_BGTD: torch.Tensor) -> np.ndarray:
@@ -173,21 +187,21 @@ def whole(context_BGSD: torch.Tensor, chunk_BGTD: torch.Tensor) -> np.ndarray:
 
 
 def found_component(
-    held: dict[tuple[int, str], torch.Tensor], layer: int, part: str, stored: Format, other: np.float32 | None
+    held: dict[tuple[int, str], np.ndarray], layer: int, part: str, stored: Format, other: np.ndarray | None
 ) -> Component:
-    """What the cache holds of one component."""
-    scale = held[layer, f"{part}_scales"].numpy() if stored == "e4m3fn" else None
-    other_scale = None if other is None else np.asarray(other)
-    return Component(data_BGSD=held[layer, f"{part}s"].numpy(), scale=scale, other_scale=other_scale, decoded_as=stored)
+    """What the cache holds of one component; `other` is the calibrated scale of the other one."""
+    scale = held[layer, f"{part}_scales"] if stored == "e4m3fn" else None
+    return Component(data_BGSD=held[layer, f"{part}s"], scale=scale, other_scale=other, decoded_as=stored)
 
 
-def expected_component(found: Component, operand_BGSD: np.ndarray, fixed: np.float32 | None) -> Component:
+def expected_component(stored: Format, operand_BGSD: np.ndarray, fixed: np.ndarray | None) -> Component:
     """What the cache should hold of one component, by kassay.kv.formats."""
-    if found.decoded_as == "fp16":
-        return Component(data_BGSD=operand_BGSD, scale=None, other_scale=None, decoded_as="fp16")
-    wide = operand_BGSD.astype(np.float32)
-    scale = formats.scale_of(np.abs(wide).max(axis=-1, keepdims=True)) if fixed is None else np.asarray(fixed)
-    return Component(data_BGSD=formats.encode(wide, scale), scale=scale, other_scale=None, decoded_as=found.decoded_as)
+    data, scale = operand_BGSD, None
+    if stored == "e4m3fn":
+        wide = operand_BGSD.astype(np.float32)
+        scale = formats.scale_of(np.abs(wide).max(axis=-1, keepdims=True)) if fixed is None else fixed
+        data = formats.encode(wide, scale)
+    return Component(data_BGSD=data, scale=scale, other_scale=None, decoded_as=stored)
 
 
 def judge(verdict: Verdict, recipe: Recipe, index: int, layer: Layer) -> None:
@@ -203,53 +217,43 @@ def judge(verdict: Verdict, recipe: Recipe, index: int, layer: Layer) -> None:
 
 def attention(layer: Layer, got: tuple[np.ndarray, np.ndarray]) -> Found:
     """Output and log-normalizer against the reference on the clean stored operands."""
+    wanted = layer.wanted
     return {
-        "output": oracle.compare(got[0], layer.wanted[0]),
-        "log_normalizer": oracle.compare(got[1], layer.wanted[1]),
+        "output": oracle.compare(got[0], wanted.out_BHTD, peak_tolerance=wanted.peak_tolerance),
+        "log_normalizer": oracle.compare(got[1], wanted.lse_BHT, peak_tolerance=wanted.peak_tolerance),
     }
 
 
 def bits(layer: Layer, stored: Stored) -> Found:
     """Codes and scales of both components bit for bit, the worse component of each."""
-    found: dict[str, list[Comparison]] = {"codes": [], "scales": []}
+    found: dict[str, Comparison] = {}
     for name in COMPONENTS:
         holds: Component = getattr(stored, name)
         should = layer.expected[name]
-        found["codes"].append(oracle.compare_bits(holds.data_BGSD, should.data_BGSD))
+        results = {"codes": oracle.compare_bits(holds.data_BGSD, should.data_BGSD)}
         if holds.scale is not None and should.scale is not None:
-            found["scales"].append(oracle.compare_bits(holds.scale, should.scale))
-    return {
-        quantity: max(results, key=lambda result: result.max_abs_error) for quantity, results in found.items() if results
-    }
+            results["scales"] = oracle.compare_bits(holds.scale, should.scale)
+        for quantity, result in results.items():
+            if quantity not in found or result.max_abs_error > found[quantity].max_abs_error:
+                found[quantity] = result
+    return found
 
 
 def conclude(stage: Stage, verdict: Verdict) -> Metrics | Rejection:
     """Passed if every clean case is within and every fault was caught."""
-    rows = [{"mutation": name, **row} for name, row in verdict.table.items() if row["cases"]]
-    caught = sum(row["cases"] == row["caught"] for row in rows)
-    passed = not verdict.missed and not verdict.escaped
-    stage.write_json(
-        "verdict",
-        {
-            "model": stage.params["model"],
-            "model_sha256": stage.request["inputs"]["model"]["sha256"],
-            "passed": passed,
-            "tolerance": oracle.TOLERANCE,
-            "worst": {quantity: worst | {"error": finite(worst["error"])} for quantity, worst in verdict.worst.items()},
-            "mutations": rows,
-            "missed": verdict.missed,
-            "escaped": verdict.escaped,
-        },
-    )
+    body = verdict.body()
+    stage.write_json("verdict", body)
+    caught = sum(row["cases"] == row["caught"] for row in body["mutations"])
+    ratio = max(verdict.worst[quantity]["ratio"] for quantity in ("output", "log_normalizer"))
     metrics: Metrics = {
         "cases": verdict.cases,
-        "worst error over tolerance": finite(max(verdict.worst[name]["error"] for name in ("output", "log_normalizer"))),
-        "mutations caught": f"{caught} of {len(rows)}",
+        "worst error over tolerance": finite(ratio),
+        "mutations caught": f"{caught} of {len(body['mutations'])}",
     }
-    if passed:
+    if body["passed"]:
         return metrics
-    said = [f"{len(names)} {what} ({names[0]})" for names, what in (
-        (verdict.missed, "clean comparisons missed"), (verdict.escaped, "faults escaped")) if names]
+    found = {"clean comparisons missed": verdict.missed, "faults escaped": verdict.escaped}
+    said = [f"{len(names)} {what} ({names[0]})" for what, names in found.items() if names]
     return stage.rejected("; ".join(said), **metrics)
 
 

@@ -1,9 +1,10 @@
-"""What a model's attention read and returned, layer by layer, and the same attention replayed from stored arrays.
+"""What a model's attention read and returned, layer by layer, and the same attention replayed from arrays.
 
 Axes: B sequences, H query heads, G KV heads, T queries, S keys, D head dim.
 
-Both are code under test, in torch FP32: `captured` wraps the model's own sdpa, `replay` is sdpa on arrays into which a
-fault was put. kassay.kv.oracle judges them; nothing here knows a reference or a tolerance.
+Both are code under test, in torch FP32: `captured` wraps the model's own sdpa, `replay` is sdpa on stored
+arrays, into which a fault may have been put. kassay.kv.oracle judges them; nothing here knows a reference
+or a tolerance.
 """
 
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ class Read:
 
 @contextmanager
 def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
-    """A list that fills with one Read per layer while the model runs once through `cache` inside the block."""
+    """A list that fills with one Read per layer while the model runs once through `cache` in the block."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
     from transformers.masking_utils import sdpa_mask
@@ -46,7 +47,9 @@ def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
     reads: list[Read] = []
     written: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def attend(module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def attend(
+        module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
         out_BTHD, weights = sdpa_attention_forward(module, q, k, v, *args, **kwargs)
         new_k, new_v = written[-1]
         out = out_BTHD.transpose(1, 2)
@@ -61,11 +64,11 @@ def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
     AttentionMaskInterface.register(NAME, sdpa_mask)
     before = model.config._attn_implementation
     model.set_attn_implementation(NAME)
-    cache.update = update
+    vars(cache)["update"] = update  # shadows the method for this pass
     try:
         yield reads
     finally:
-        del cache.update
+        del vars(cache)["update"]
         model.set_attn_implementation(before)
 
 
@@ -73,13 +76,15 @@ def log_normalizer(q_BHTD: torch.Tensor, k_BGSD: torch.Tensor, seen_TS: torch.Te
     """lse_BHT (natural log) of scaled logits in the dtype of q; `seen_TS` says which keys a query sees."""
     k_BHSD = k_BGSD.repeat_interleave(q_BHTD.shape[1] // k_BGSD.shape[1], dim=1)
     logits_BHTS = q_BHTD @ k_BHSD.transpose(-1, -2) * q_BHTD.shape[-1] ** -0.5
-    return logits_BHTS.masked_fill(~seen_TS, float("-inf")).logsumexp(-1)
+    lse_BHT: torch.Tensor = logits_BHTS.masked_fill(~seen_TS, float("-inf")).logsumexp(-1)
+    return lse_BHT
 
 
 def seen(queries: int, keys: int, first_query: int, causal: bool) -> torch.Tensor:
     """seen_TS: whether the query at `first_query + t` sees key s."""
     positions_T1 = first_query + torch.arange(queries)[:, None]
-    return (torch.arange(keys)[None, :] <= positions_T1) | (not causal)
+    seen_TS: torch.Tensor = torch.arange(keys)[None, :] <= positions_T1
+    return seen_TS if causal else torch.ones_like(seen_TS)
 
 
 def replay(stored: Stored) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
@@ -89,7 +94,10 @@ def replay(stored: Stored) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.floa
     group = q_BHTD.shape[1] // k_BGSD.shape[1]
     seen_TS = seen(q_BHTD.shape[2], k_BGSD.shape[2], stored.first_query, stored.causal)
     out_BHTD = scaled_dot_product_attention(
-        q_BHTD, k_BGSD.repeat_interleave(group, dim=1), v_BGSD.repeat_interleave(group, dim=1), attn_mask=seen_TS
+        q_BHTD,
+        k_BGSD.repeat_interleave(group, dim=1),
+        v_BGSD.repeat_interleave(group, dim=1),
+        attn_mask=seen_TS,
     )
     return out_BHTD.numpy(), log_normalizer(q_BHTD, k_BGSD, seen_TS).numpy()
 

@@ -31,7 +31,8 @@ def scale_of(amax: Floats) -> Floats:
 
 def encode(x: Floats, scale: Floats) -> Codes:
     """E4M3FN codes (uint8, shape of x) of finite FP32 values; `scale` broadcasts against x and is above 0."""
-    quotient = np.divide(x.astype(np.float32), scale, dtype=np.float32)
+    with np.errstate(over="ignore"):  # a quotient beyond FP32 is clipped like any other that is too large
+        quotient = np.divide(x.astype(np.float32), scale, dtype=np.float32)
     clipped = np.clip(quotient, -LARGEST, LARGEST).astype(np.float32)
     return clipped.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
 

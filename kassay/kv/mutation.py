@@ -1,8 +1,10 @@
-"""Faults that an oracle must notice. Each changes what the code under test reads of one layer, never the reference.
+"""Faults that an oracle must notice. Each changes what the code under test reads, never the reference.
 
-Axes: B sequences, G KV heads, S keys, D head dim. A fault is a pure function from the clean Stored to a faulty one;
-most are real ones of serving engines: a stale page, a neighbour's scale, the other vendor's FP8. It does not say
-whether it is caught: a fault that changes nothing (the neighbour of a single head) is inert, and `inert` finds that.
+Axes: B sequences, G KV heads, S keys, D head dim.
+
+A fault is a pure function from the clean Stored to a faulty one; most are real ones of serving engines: a
+stale page, a neighbour's scale, the other vendor's FP8. It does not say whether it is caught: a fault
+that changes nothing (the neighbour of a single head) is inert, and `inert` finds that.
 """
 
 from collections.abc import Callable
@@ -136,14 +138,24 @@ def fault(
 
 MUTATIONS: tuple[Mutation, ...] = (
     fault("key_scale_doubled", "key scales times 2", scaled_keys, lambda s: replace(s, keys=doubled(s.keys))),
-    fault("value_scale_doubled", "value scales times 2", scaled_values, lambda s: replace(s, values=doubled(s.values))),
+    fault(
+        "value_scale_doubled",
+        "value scales times 2",
+        scaled_values,
+        lambda s: replace(s, values=doubled(s.values)),
+    ),
     fault(
         "neighbour_scale",
         "scale of the neighbour head (dynamic) or of the other component (fixed)",
         scaled,
         lambda s: both(s, neighbour_scaled),
     ),
-    fault("keys_and_values_swapped", "K and V swapped", always, lambda s: replace(s, keys=s.values, values=s.keys)),
+    fault(
+        "keys_and_values_swapped",
+        "K and V swapped",
+        always,
+        lambda s: replace(s, keys=s.values, values=s.keys),
+    ),
     fault(
         "stale_page",
         "one page of 16 tokens of another request",
@@ -157,14 +169,24 @@ MUTATIONS: tuple[Mutation, ...] = (
         always,
         lambda s: both(s, lambda c: over_tokens(c, lambda stored_BGSX: np.roll(stored_BGSX, 1, axis=2))),
     ),
-    fault("tail_truncated", "the last page not read", always, lambda s: both(s, lambda c: over_tokens(c, tail_cut))),
+    fault(
+        "tail_truncated",
+        "the last page not read",
+        always,
+        lambda s: both(s, lambda c: over_tokens(c, tail_cut)),
+    ),
     fault("causal_mask_missing", "queries see later tokens", always, lambda s: replace(s, causal=False)),
     fault("e4m3fnuz_decoding", "codes read as E4M3FNUZ", scaled, lambda s: both(s, as_fnuz)),
     fault(
         "key_code_corrupted", "the sign of one key", always, lambda s: replace(s, keys=sign_flipped(s.keys))
     ),
     fault(
-        "value_code_corrupted", "the sign of one value", always, lambda s: replace(s, values=sign_flipped(s.values))
+        "value_code_corrupted",
+        "the sign of one value",
+        always,
+        lambda s: replace(s, values=sign_flipped(s.values)),
     ),
-    fault("values_zeroed", "40 % of V zeroed", always, lambda s: replace(s, values=two_fifths_zeroed(s.values))),
+    fault(
+        "values_zeroed", "40 % of V zeroed", always, lambda s: replace(s, values=two_fifths_zeroed(s.values))
+    ),
 )

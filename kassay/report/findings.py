@@ -60,7 +60,9 @@ def verdict_line(report: Report) -> str:
     patterns: dict[tuple[tuple[str, str], ...], list[str]] = {}
     names = list(dict.fromkeys(candidate for candidate, _ in found))
     for name in names:
-        pattern = tuple((model, verdict) for (candidate, model), verdict in found.items() if candidate == name)
+        pattern = tuple(
+            (model, verdict) for (candidate, model), verdict in found.items() if candidate == name
+        )
         patterns.setdefault(pattern, []).append(name)
     clauses = [verdict_clause(recipes, dict(pattern), names) for pattern, recipes in patterns.items()]
     return f"{expectation(report)}: {'; '.join(clauses)}."
@@ -72,7 +74,9 @@ def expectation(report: Report) -> str:
     planned = len(verdicts(report))
     surprising = sum(record.as_expected is False for record in made)
     stated = sum(record.as_expected is not None for record in made)
-    count = f"all {planned} verdicts" if len(made) == planned else f"{len(made)} of {planned} planned verdicts"
+    count = (
+        f"all {planned} verdicts" if len(made) == planned else f"{len(made)} of {planned} planned verdicts"
+    )
     if surprising:
         return f"{surprising} of {counted(len(made), 'verdict')} {'is' if surprising == 1 else 'are'} not as expected"
     if stated == len(made):
@@ -108,7 +112,12 @@ def oracle_counts(cases: list[OracleCase]) -> tuple[int, int, int, int]:
     """Clean cases within, clean cases, faults caught, faults injected."""
     clean = [case for case in cases if case.mutation is None]
     faults = [case for case in cases if case.mutation is not None]
-    return sum(case.within for case in clean), len(clean), sum(case.caught is True for case in faults), len(faults)
+    return (
+        sum(case.within for case in clean),
+        len(clean),
+        sum(case.caught is True for case in faults),
+        len(faults),
+    )
 
 
 def numerics(report: Report) -> str:
@@ -169,7 +178,8 @@ def saturation(report: Report) -> str:
     if not usable:
         return f"None of {counted(len(made), 'sweep')} determines a ceiling; the largest measured rate is a lower bound."
     said = [
-        f"{title(record.recipe)} at {record.context_tokens:,} tokens {number(record.ceiling_per_s)} tok/s" for record in usable
+        f"{title(record.recipe)} at {record.context_tokens:,} tokens {number(record.ceiling_per_s)} tok/s"
+        for record in usable
     ]
     return f"{len(usable)} of {counted(len(made), 'sweep')} with a usable ceiling: {', '.join(said)}."
 

@@ -99,7 +99,9 @@ class RunView:
         stages = self.program(program)
         if not stages:
             return f"no stage of this workflow runs `{program}`"
-        bad = [f"{s.name}: {s.word}{f' ({s.reason})' if s.reason else ''}" for s in stages if s.word != "passed"]
+        bad = [
+            f"{s.name}: {s.word}{f' ({s.reason})' if s.reason else ''}" for s in stages if s.word != "passed"
+        ]
         return "; ".join(bad) or "the stage left no record of it"
 
 
@@ -133,7 +135,9 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise RunError(f"{path}: no such file: not a run directory", hint="make report RUN=<run id>") from None
+        raise RunError(
+            f"{path}: no such file: not a run directory", hint="make report RUN=<run id>"
+        ) from None
     except ValueError as error:
         raise RunError(f"{path}: not a JSON object: {error}") from error
     if not isinstance(body, dict):
@@ -160,7 +164,9 @@ def all_events(path: Path) -> list[Event]:
     return [Event.from_json(json.loads(line)) for line in whole.split(b"\n") if line]
 
 
-def load_stage(run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], run: str) -> StageView:
+def load_stage(
+    run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], run: str
+) -> StageView:
     """One stage of the plan as it lies in the run directory."""
     directory = paths.stage_dir(run_dir, stage.name)
     ended = None if stage.after_all else outcome.load(directory)
@@ -213,4 +219,3 @@ def stage_files(directory: Path, ended: outcome.Outcome | None) -> tuple[StageFi
     own = [paths.OUTCOME, paths.REQUEST, paths.RECEIPT, paths.STDERR, paths.STDOUT]
     found = dict.fromkeys(name for name in [*names, *own] if (directory / name).is_file())
     return tuple(StageFile(file=name, bytes=(directory / name).stat().st_size) for name in found)
-

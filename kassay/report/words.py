@@ -15,7 +15,9 @@ LONGEST_TEXT = 2000  # characters of one free text that are shown; the record ke
 ABSENT = "–"
 # Control characters, bidirectional overrides and lone surrogates: they could move the cursor, reorder what is read, or
 # make a document invalid. Line feed and tab stay.
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]")
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)
 TITLES = {recipe.name: recipe.title for recipe in RECIPES}
 EXIT_MEANINGS = {
     EXIT_PASSED: "every stage passed",

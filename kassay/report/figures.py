@@ -1,0 +1,313 @@
+"""The figures of a report, each a function of records: saturation curves, block ratios, loss bounds, memory.
+
+Every measured point is drawn, in front; curves are solid where they were measured and dashed where they are not. A
+ceiling is drawn only where its fit is `usable`. Recipes differ by colour and by marker.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from kassay.kinds.timing import MemoryPart, SweepCell
+from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
+from kassay.report.drawing import (
+    INK,
+    PAPER,
+    RULE,
+    SERIES,
+    SETTINGS,
+    SOFT,
+    Drawing,
+    Style,
+    context,
+    drawn,
+    figure,
+)
+from kassay.report.words import number, one_line, percent, size, title
+from kassay.stats.hill import hill_curve
+
+NS_PER_S = 1e9
+BEYOND = 4.0  # curves are dashed up to this multiple of the largest batch
+JITTER = 0.035  # of a factor in batch: repetitions side by side, in x only
+PANEL_PX = (452, 330)
+CURVE_POINTS = 200
+
+
+def hill_panel(
+    context_tokens: int,
+    fits: Sequence[SaturationRecord],
+    cells: Sequence[SweepCell],
+    style_of: dict[str, Style],
+) -> Drawing:
+    """Decode rate over batch at one context, all recipes of it."""
+    with context(SETTINGS):
+        made = figure(*PANEL_PX)
+        axes = made.subplots()
+        batches = sorted({batch for fit in fits for batch in fit.batches})
+        for rank, fit in enumerate(fits):
+            hill_curve_of(axes, fit, style_of[fit.recipe])
+            own = [cell for cell in cells if (cell.model, cell.recipe) == (fit.model, fit.recipe)]
+            hill_points(axes, own, style_of[fit.recipe], rank - (len(fits) - 1) / 2)
+            ceiling_mark(axes, fit, style_of[fit.recipe], batches[-1] * BEYOND * 1.12**rank)
+        axes.axvline(batches[-1], color=SOFT, linewidth=0.8, linestyle=(0, (1, 2)))
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(batches))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+        plain_log_ticks(axes)
+        axes.grid(True, axis="y")
+        axes.set_xlabel("batch (active sequences)")
+        axes.set_ylabel("decode rate, tokens per second")
+        axes.set_title(f"context {context_tokens:,} tokens")
+        legend(axes, [fit.recipe for fit in fits], style_of, "lower right")
+        label = f"Decode rate over batch at a context of {context_tokens} tokens: " + "; ".join(
+            f"{title(fit.recipe)}: {fit.state}, {one_line(fit.statement, 120)}" for fit in fits
+        )
+        return drawn(f"hill-{context_tokens}", label, made)
+
+
+def hill_curve_of(axes: Any, fit: SaturationRecord, style: Style) -> None:
+    """The fitted curve: solid inside the measured range, dashed outside."""
+    low, high = min(fit.batches), max(fit.batches)
+    for start, end, line in ((low, high, "-"), (high, high * BEYOND, (0, (4, 3)))):
+        x = np.geomspace(start, end, CURVE_POINTS)
+        y = hill_curve(x, ceiling=fit.ceiling_per_s, half_batch=fit.half_batch, gamma=fit.gamma)
+        axes.plot(x, y, color=style.colour, linewidth=1.4, linestyle=line, zorder=2)
+
+
+def hill_points(axes: Any, cells: Sequence[SweepCell], style: Style, rank: float) -> None:
+    """Every repetition as a point, warm-ups small and open."""
+    for cell in cells:
+        rates = [cell.batch * cell.output_tokens * NS_PER_S / elapsed for elapsed in cell.elapsed_ns]
+        middle = (len(rates) - 1) / 2
+        x = [
+            cell.batch * 2 ** (2.5 * JITTER * rank + JITTER * (index - middle)) for index in range(len(rates))
+        ]
+        points = style.points() | {"linestyle": "none", "zorder": 4, "markeredgewidth": 1.0}
+        axes.plot(x[cell.warmups :], rates[cell.warmups :], markersize=4.2, **points)
+        points |= {"markerfacecolor": "none", "alpha": 0.5}
+        axes.plot(x[: cell.warmups], rates[: cell.warmups], markersize=3.2, **points)
+
+
+def ceiling_mark(axes: Any, fit: SaturationRecord, style: Style, x: float) -> None:
+    """The interval of the ceiling at the right edge, open upwards where it is; a line across only if it is usable."""
+    lower, upper = fit.ceiling_lower_per_s, fit.ceiling_upper_per_s
+    if fit.state == "usable":
+        axes.axhline(
+            fit.ceiling_per_s, color=style.colour, linewidth=0.9, linestyle=(0, (6, 2, 1, 2)), zorder=1
+        )
+    if lower is None:
+        return
+    if upper is None:
+        axes.annotate(
+            "",
+            (x, 1.0),
+            (x, lower),
+            xycoords=("data", "axes fraction"),
+            textcoords="data",
+            arrowprops={"arrowstyle": "->", "color": style.colour, "linewidth": 1.2},
+        )
+    else:
+        axes.plot(
+            [x, x], [lower, upper], color=style.colour, linewidth=1.2, marker="_", markersize=7, zorder=3
+        )
+
+
+def plain_log_ticks(axes: Any) -> None:
+    """1, 2, 5 ticks of a log axis as plain numbers, so many that at least two are inside."""
+    low, high = axes.get_ylim()
+    ticks = [
+        m * 10.0**e
+        for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for m in (1, 2, 5)
+    ]
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(low, high)
+
+
+def legend(axes: Any, recipes: Sequence[str], style_of: dict[str, Style], place: str) -> None:
+    """Colour and marker of each recipe."""
+    for recipe in recipes:
+        axes.plot([], [], linewidth=1.4, markersize=5, label=title(recipe), **style_of[recipe].points())
+    axes.legend(loc=place, fontsize=9.5, handlelength=2.2, borderaxespad=0.2)
+
+
+def ratio_figure(contrasts: Sequence[ContrastRecord], style_of: dict[str, Style]) -> Drawing:
+    """Within-block ratios of every comparison: a dot per block, median, interval, 1 and the screen."""
+    measured = [record for record in contrasts if record.ratios]
+    with context(SETTINGS):
+        made = figure(PANEL_PX[0] + 120, 74 + 78 * max(1, len(measured)))
+        axes = made.subplots()
+        for row, record in enumerate(measured):
+            ratio_row(axes, row, record, style_of[record.candidate])
+        axes.axvline(1.0, color=INK, linewidth=1.0, zorder=1)
+        for screen in sorted({record.screen_ratio for record in measured}):
+            axes.axvline(screen, color=SOFT, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)
+            axes.annotate(
+                f" screen {screen:g}",
+                (screen, 1.0),
+                xycoords=("data", "axes fraction"),
+                color=SOFT,
+                fontsize=9.5,
+            )
+        axes.annotate("equal ", (1.0, 1.0), xycoords=("data", "axes fraction"), ha="right", fontsize=9.5)
+        axes.set_yticks(range(len(measured)), [title(record.candidate) for record in measured])
+        axes.set_ylim(len(measured) - 0.45, -0.55)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(True, axis="x")
+        axes.set_xlabel("rate / rate of the control, within a block (right of 1: faster)")
+        label = "Within-block ratios: " + "; ".join(
+            f"{title(record.candidate)}: median {number(record.median)}, {record.verdict}"
+            for record in measured
+        )
+        return drawn("ratios", label, made)
+
+
+def ratio_row(axes: Any, row: int, record: ContrastRecord, style: Style) -> None:
+    """One comparison: blocks in their order from top to bottom, the interval of the median below them."""
+    ratios = record.ratios or []
+    heights = row - 0.36 + 0.5 * (np.arange(len(ratios)) + 0.5) / max(1, len(ratios))
+    axes.plot(ratios, heights, linestyle="none", markersize=5, zorder=4, **style.points())
+    if record.lower is not None and record.upper is not None:
+        axes.plot(
+            [record.lower, record.upper],
+            [row + 0.28] * 2,
+            color=style.colour,
+            linewidth=2,
+            solid_capstyle="butt",
+        )
+    if record.median is not None:
+        axes.plot(
+            [record.median], [row + 0.28], marker="|", markersize=13, markeredgewidth=2.4, color=style.colour
+        )
+
+
+def bound_panel(endpoint: str, gates: Sequence[GateRecord], style_of: dict[str, Style]) -> Drawing:
+    """Estimate and one-sided bounds of one endpoint, recipe by model, with the margin; linear up to it, then log."""
+    with context(SETTINGS):
+        models = list(dict.fromkeys(gate.model for gate in gates))
+        made = figure(PANEL_PX[0], 84 + 17 * len(gates) + 26 * len(models))
+        axes = made.subplots()
+        margin = gates[0].margin
+        ticks, labels, row = [], [], 0.0
+        for model in models:
+            axes.annotate(
+                one_line(model, 40),
+                (0, row),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                weight="bold",
+                xytext=(4, 0),
+                textcoords="offset points",
+            )
+            row += 1
+            for gate in (gate for gate in gates if gate.model == model):
+                bound_row(axes, row, gate, style_of[gate.candidate])
+                ticks.append(row)
+                labels.append(title(gate.candidate))
+                row += 1
+            row += 0.5
+        axes.set_xscale("symlog", linthresh=margin, linscale=1.2, subs=[])
+        for value in sorted({gate.margin for gate in gates}):
+            axes.axvline(value, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=1)
+        bound_axis(axes, gates, margin)
+        axes.set_yticks(ticks, labels, fontsize=9.5)
+        axes.set_ylim(row - 0.3, -0.8)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(one_line(gates[0].statistic, 60))
+        axes.set_title(one_line(endpoint, 40))
+        label = f"{gates[0].statistic} on {endpoint}, margin {percent(margin)}: " + "; ".join(
+            f"{title(gate.candidate)} on {gate.model} at most {percent(gate.upper)}: {gate.verdict}"
+            for gate in gates
+        )
+        return drawn(f"bounds-{slug(endpoint)}", label, made)
+
+
+def slug(text: str) -> str:
+    """`text` as part of an id."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())[:40]
+
+
+def bound_row(axes: Any, row: float, gate: GateRecord, style: Style) -> None:
+    """One gate: bounds as a line with ends, estimate as the recipe's marker, its verdict at the right edge."""
+    axes.plot(
+        [gate.lower, gate.upper],
+        [row, row],
+        color=style.colour,
+        linewidth=1.5,
+        marker="|",
+        markersize=6,
+        zorder=3,
+    )
+    axes.plot([gate.estimate], [row], markersize=5, zorder=4, **style.points())
+    axes.annotate(
+        one_line(gate.verdict, 16), (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9
+    )
+
+
+def bound_axis(axes: Any, gates: Sequence[GateRecord], margin: float) -> None:
+    """Ticks at 0, the margin and the decades beyond it that are needed."""
+    low, high = min(gate.lower for gate in gates), max(max(gate.upper for gate in gates), margin)
+    decades = [10.0**e for e in range(-4, 4) if margin * 1.6 < 10.0**e <= high * 1.4]
+    negative = (
+        [-(10.0**e) for e in range(3, -5, -1) if margin * 1.6 < 10.0**e <= -low * 1.4] if low < 0 else []
+    )
+    negative += [-margin] if low < -margin / 2 else []
+    axes.xaxis.set_major_locator(FixedLocator([*negative, 0.0, margin, *decades]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(True, axis="x")
+    axes.set_xlim(min(low * 1.3, -margin / 6), high * 1.5)
+
+
+MEMORY_PARTS = (("keys", ("keys",)), ("values", ("values",)), ("scales", ("key_scales", "value_scales")))
+
+
+def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
+    """Payload of each recipe's cache: keys, values and scales, stacked."""
+    recipes = list(dict.fromkeys(part.recipe for part in parts))
+    held = {(p.recipe, p.part): p.payload_bytes for p in parts}
+    totals = {
+        recipe: sum(b for (name, part), b in held.items() if name == recipe and part != "weights")
+        for recipe in recipes
+    }
+    with context(SETTINGS):
+        made = figure(PANEL_PX[0] + 200, 70 + 27 * len(recipes))
+        axes = made.subplots()
+        left = np.zeros(len(recipes))
+        for index, (name, members) in enumerate(MEMORY_PARTS):
+            width = (
+                np.array([sum(held.get((recipe, part), 0) for part in members) for recipe in recipes]) / 2**20
+            )
+            hatch = ("", "////", "....")[index]
+            axes.barh(
+                range(len(recipes)),
+                width,
+                left=left,
+                height=0.66,
+                color=SERIES[(1, 2, 3)[index]],
+                hatch=hatch,
+                edgecolor=PAPER,
+                linewidth=0.8,
+                label=name,
+            )
+            left += width
+        for row, recipe in enumerate(recipes):
+            share = f", {percent(totals[recipe] / totals[control], 1)}" if totals.get(control) else ""
+            axes.annotate(f"  {size(totals[recipe])}{share}", (left[row], row), va="center", fontsize=9.5)
+        axes.set_yticks(range(len(recipes)), [title(recipe) for recipe in recipes])
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlim(0, max(left.max(), 1e-9) * 1.32)
+        axes.set_xlabel("payload of the cache, MiB")
+        axes.spines["left"].set_color(RULE)
+        axes.legend(loc="lower right", fontsize=9.5, ncols=3, bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
+        label = "Cache payload: " + "; ".join(f"{title(recipe)} {size(totals[recipe])}" for recipe in recipes)
+        return drawn("memory-payload", label, made)

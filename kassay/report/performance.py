@@ -1,0 +1,251 @@
+"""The sections of the page that show speed, saturation and memory, each with its figure and the data behind it."""
+
+from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
+from kassay.kinds.verdict import ContrastRecord, SaturationRecord
+from kassay.report import figures
+from kassay.report.drawing import styles
+from kassay.report.evidence import Report
+from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
+from kassay.report.model import NOT_RUN
+from kassay.report.sections import absent, control_of, drawn, recipes_of, word
+from kassay.report.words import ABSENT, counted, fixed, number, percent, probability, size, title
+
+
+def timing_section(report: Report) -> Markup:
+    """Every planned comparison with its test, screen and verdict, and the blocks drawn."""
+    made = report.of(ContrastRecord)
+    anchor, heading = "timing", "Paired timing"
+    if not made:
+        return section(anchor, heading, absent(report, "contrast", "comparisons"))
+    first = made[0]
+    caption = (
+        f"A dot is one block of fresh processes, blocks from top to bottom; bar and tick: interval and median. A gain is "
+        f"confirmed by a passed certificate, a Holm-adjusted sign test at α = {first.alpha:g} over {counted(first.family_size, 'planned comparison')}, "
+        f"and a median of at least {first.screen_ratio:g}. The interval is descriptive."
+    )
+    picture: Content = tag("p", "No comparison was measured, so nothing is drawn.", class_="note")
+    if any(record.ratios for record in made):
+        picture = drawn(
+            figures.ratio_figure(made, styles(recipes_of(report), control_of(report))),
+            caption,
+            block_table(report),
+        )
+    header = [
+        "comparison",
+        "median ratio",
+        "95 % interval",
+        "wins / n",
+        "p",
+        "Holm p",
+        "screen",
+        "certificate",
+        "verdict",
+    ]
+    rows = [contrast_row(record) for record in made]
+    return section(
+        anchor,
+        heading,
+        table("Planned comparisons; above 1 the candidate is faster.", header, rows, right=range(1, 7)),
+        picture,
+        conditions(report),
+    )
+
+
+def contrast_row(record: ContrastRecord) -> list[Markup]:
+    """One comparison."""
+    interval = ABSENT if record.lower is None else f"{fixed(record.lower, 4)} to {fixed(record.upper, 4)}"
+    wins = ABSENT if record.wins is None or record.ratios is None else f"{record.wins} / {len(record.ratios)}"
+    met = ABSENT if record.median is None else "met" if record.median >= record.screen_ratio else "missed"
+    return [
+        tag("th", f"{title(record.candidate)} / {title(record.control)}", scope="row"),
+        *numbers(fixed(record.median, 4), interval, wins, probability(record.p), probability(record.holm_p)),
+        *numbers(f"{record.screen_ratio:g}: {met}"),
+        cell(record.certificate),
+        cell([word(record.verdict), tag("span", record.reason, class_="sub")], kind="free"),
+    ]
+
+
+def block_table(report: Report) -> Markup:
+    """The ratio of every block."""
+    made = [record for record in report.of(ContrastRecord) if record.ratios]
+    blocks = max(len(record.ratios or []) for record in made)
+    rows = [
+        [
+            tag("th", str(block), scope="row"),
+            *numbers(*(fixed(at(record.ratios, block), 4) for record in made)),
+        ]
+        for block in range(blocks)
+    ]
+    return table(
+        "Ratio in each block.",
+        ["block", *(record.contrast for record in made)],
+        rows,
+        right=range(1, len(made) + 1),
+    )
+
+
+def at(values: list[float] | None, index: int) -> float | None:
+    """One value of a list, None beyond its end."""
+    return values[index] if values is not None and index < len(values) else None
+
+
+def conditions(report: Report) -> Markup | None:
+    """What was timed, and how loaded the host was."""
+    cells = [made for made in report.of(TimingCell) if not made.pilot]
+    if not cells:
+        return None
+    loads = [load for made in cells for load in (made.load_before, made.load_after)]
+    first = cells[0]
+    pilots = len(report.of(TimingCell)) - len(cells)
+    return tag(
+        "p",
+        f"{counted(len(cells), 'cell')} on {first.model}: {first.batch} requests of {first.context_tokens:,} + "
+        f"{first.output_tokens} tokens, {len(first.started_ns)} repetitions of which {first.warmups} warm up; "
+        f"{counted(pilots, 'pilot cell')} excluded. One-minute load of the host {min(loads):.2f} to {max(loads):.2f}.",
+        class_="note",
+    )
+
+
+def saturation_section(report: Report) -> Markup:
+    """Every sweep with its fit and whether its ceiling may be believed, and the curves drawn."""
+    fits, cells = report.of(SaturationRecord), report.of(SweepCell)
+    anchor, heading = "saturation", "Saturation"
+    if not fits:
+        return section(anchor, heading, absent(report, "saturation", "fits"))
+    style_of = styles(recipes_of(report), control_of(report))
+    panels = []
+    for context_tokens in sorted({fit.context_tokens for fit in fits}):
+        own = [fit for fit in fits if fit.context_tokens == context_tokens]
+        there = [made for made in cells if made.context_tokens == context_tokens]
+        panels.append(drawn(figures.hill_panel(context_tokens, own, there, style_of), None, None))
+    kept = sum(len(made.elapsed_ns) - made.warmups for made in cells)
+    caption = (
+        f"Every repetition is a point ({kept} kept; {sum(made.warmups for made in cells)} warm-ups open and excluded), spread in "
+        "batch only; curves are fitted to medians in log residuals, solid where measured, dashed beyond the largest batch "
+        "(dotted line). Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it is open. A dash-dotted "
+        "line is a ceiling that is usable; where there is none, no ceiling is claimed."
+    )
+    header = [
+        "context",
+        "recipe",
+        "state",
+        "what may be said",
+        "largest measured",
+        "fitted ceiling",
+        "95 % interval",
+        "half batch",
+        "γ",
+        "reached",
+        "rms ln",
+    ]
+    rows = [fit_row(fit) for fit in fits]
+    return section(
+        anchor,
+        heading,
+        tag("div", panels, class_="panels"),
+        tag("p", caption, class_="note"),
+        table("Hill fits, rates in tokens per second.", header, rows, right=range(4, 11)),
+        tag("details", tag("summary", "data table: measured rates"), rate_table(report)),
+    )
+
+
+def fit_row(fit: SaturationRecord) -> list[Markup]:
+    """One fit."""
+    upper = "open" if fit.ceiling_upper_per_s is None else number(fit.ceiling_upper_per_s, 4)
+    interval = (
+        ABSENT if fit.ceiling_lower_per_s is None else f"{number(fit.ceiling_lower_per_s, 4)} to {upper}"
+    )
+    ceiling = (
+        number(fit.ceiling_per_s, 4)
+        if fit.state in ("usable", "shape_misfit")
+        else f"({number(fit.ceiling_per_s, 4)})"
+    )
+    flags = ", ".join(flag.replace("_", " ") for flag in fit.flags)
+    return [
+        cell(f"{fit.context_tokens:,}"),
+        tag("th", title(fit.recipe), scope="row"),
+        cell(word(fit.state)),
+        cell([fit.statement, tag("span", flags, class_="sub") if flags else None], kind="free"),
+        *numbers(number(max(fit.rates_per_s), 4), ceiling, interval, number(fit.half_batch)),
+        *numbers(
+            "1 (held)" if fit.gamma_fixed else fixed(fit.gamma, 2),
+            percent(fit.reached, 0),
+            percent(fit.rms_log_residual, 1),
+        ),
+    ]
+
+
+def rate_table(report: Report) -> Markup:
+    """The rate of every repetition."""
+    rows = []
+    for made in report.of(SweepCell):
+        rates = [
+            number(made.batch * made.output_tokens * figures.NS_PER_S / elapsed, 4)
+            for elapsed in made.elapsed_ns
+        ]
+        warm = f"({', '.join(rates[: made.warmups])}) " if made.warmups else ""
+        rows.append(
+            [
+                cell(f"{made.context_tokens:,}"),
+                tag("th", title(made.recipe), scope="row"),
+                *numbers(str(made.batch)),
+                cell(f"{warm}{', '.join(rates[made.warmups :])}"),
+            ]
+        )
+    return table(
+        "Decode rate of every repetition in tokens per second, warm-ups in brackets.",
+        ["context", "recipe", "batch", "rates"],
+        rows,
+        right=(2,),
+    )
+
+
+def memory_section(report: Report) -> Markup:
+    """Bytes of every part of every recipe's cache."""
+    parts = report.of(MemoryPart)
+    anchor, heading = "memory", "Memory"
+    if not parts:
+        return section(anchor, heading, absent(report, "memory", "cache sizes"))
+    first = parts[0]
+    caption = (
+        f"Payload of a full cache on {first.model}: {first.batch} sequences of {first.tokens:,} tokens; per cent of the "
+        "control at the right. Storages are counted once; weights are apart."
+    )
+    picture = drawn(figures.memory_figure(parts, control_of(report)), caption, part_table(report))
+    missing = [
+        name for name in report.run.study.get("recipes", []) if name not in {part.recipe for part in parts}
+    ]
+    lacking = [tag("p", title(str(name)), ": ", word(NOT_RUN)) for name in missing]
+    return section(anchor, heading, picture, lacking, resident(report))
+
+
+def part_table(report: Report) -> Markup:
+    """Payload and backing of every part."""
+    rows = [
+        [
+            tag("th", title(part.recipe), scope="row"),
+            cell(part.part.replace("_", " ")),
+            *numbers(f"{part.payload_bytes:,}", f"{part.backing_bytes:,}"),
+        ]
+        for part in report.of(MemoryPart)
+    ]
+    return table(
+        "Bytes of every part: what the tokens need, and what stands behind it.",
+        ["recipe", "part", "payload bytes", "backing bytes"],
+        rows,
+        right=(2, 3),
+    )
+
+
+def resident(report: Report) -> Markup | None:
+    """The largest sample of the process's resident memory."""
+    samples = report.of(MemorySample)
+    if not samples:
+        return None
+    largest = max(samples, key=lambda sample: sample.resident_bytes)
+    return tag(
+        "p",
+        f"{counted(len(samples), 'sample')} of the process's resident memory; the largest is {size(largest.resident_bytes)}, "
+        f"under {title(largest.recipe)}. Samples are no continuous maximum.",
+        class_="note",
+    )

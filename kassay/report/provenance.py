@@ -1,0 +1,253 @@
+"""The sections of the page on the run itself: what went wrong, the stages, what was asked, provenance, raw records."""
+
+from kassay.kinds.source import PackageRecord, SourceRecord
+from kassay.report.dag import dag
+from kassay.report.evidence import Report
+from kassay.report.findings import changed_settings
+from kassay.report.markup import Content, Markup, cell, definitions, link, numbers, section, table, tag
+from kassay.report.model import NOT_RUN, THIS_REPORT, RunView, StageView
+from kassay.report.sections import word
+from kassay.report.words import ABSENT, counted, exit_meaning, one_line, seconds, size
+
+SHOWN_DIRTY = 20  # changed files that are listed; the record has all
+LONG_DIGEST = 12  # characters of a digest that are shown
+
+
+def next_command(stage: StageView) -> str:
+    """What a reader does about a stage that did not pass."""
+    if stage.word == "rejected":
+        return "a result, not an error: read its reason; `make` runs it again when code or settings change"
+    if stage.word == "unmet":
+        return "`make` on a host that has it; all that passed is kept"
+    if stage.word == "blocked":
+        return "`make` when the stage that it needs has passed"
+    return "`make` runs it again; all that passed is kept"
+
+
+def failure_section(report: Report) -> Markup | None:
+    """Every stage that did not pass: reason, last lines of its log, next command. First on the page if there is any."""
+    bad = [stage for stage in report.run.judged if stage.word != "passed"]
+    if not bad and not report.faults:
+        return None
+    faults = [tag("div", tag("p", tag("b", "records: "), fault), class_="fault") for fault in report.faults]
+    return section("failures", "What did not pass", faults, [failure(stage) for stage in bad])
+
+
+def failure(stage: StageView) -> Markup:
+    """One stage."""
+    log = next((file.file for file in stage.files if file.file == "stderr.log"), None)
+    return tag(
+        "div",
+        tag("p", tag("b", stage.name), " ", word(stage.word), f": {stage.reason}" if stage.reason else None),
+        tag("pre", "\n".join(stage.stderr_tail), tabindex=0) if stage.stderr_tail else None,
+        tag(
+            "p",
+            "next: ",
+            code_spans(next_command(stage)),
+            [". Log: ", link(stage.file(log), log)] if log else None,
+            class_="note",
+        ),
+        class_="fault",
+    )
+
+
+def code_spans(text: str) -> list[Content]:
+    """Text whose backticked parts are code."""
+    return [tag("code", part) if index % 2 else part for index, part in enumerate(text.split("`"))]
+
+
+def stage_section(report: Report) -> Markup:
+    """The DAG, and each stage with what it needs, how it ended and what it took."""
+    run = report.run
+    executed = [stage for stage in run.judged if stage.duration_s is not None and not stage.reused]
+    reused = sum(stage.reused for stage in run.judged)
+    lead = (
+        f"{counted(len(executed), 'stage')} executed in this run, {seconds(sum(s.duration_s or 0 for s in executed))} of stage "
+        f"time in all; {reused} taken from earlier runs; interrupted {counted(run.interruptions, 'time')}."
+    )
+    header = ["stage", "needs", "outcome", "time", "executed because", "run", "results"]
+    rows = [stage_row(stage, run) for stage in run.stages]
+    return section(
+        "stages",
+        "Stages",
+        tag("p", lead),
+        tag("figure", dag(run), class_="wide"),
+        table("Every planned stage.", header, rows, right=(3,)),
+    )
+
+
+def stage_row(stage: StageView, run: RunView) -> list[Markup]:
+    """One stage."""
+    needs = "all others" if stage.word == THIS_REPORT else ", ".join(stage.needs) or ABSENT
+    where = ABSENT if stage.run is None else "this run" if not stage.reused else stage.run
+    metrics = "; ".join(f"{key} {short(value)}" for key, value in stage.metrics.items())
+    return [
+        tag("th", stage.name, scope="row"),
+        cell(needs),
+        cell([word(stage.word), tag("span", stage.reason, class_="sub") if stage.reason else None]),
+        *numbers(seconds(stage.duration_s)),
+        cell("reused" if stage.reused else stage.why or ABSENT),
+        cell(where),
+        cell(one_line(metrics, 240) or ABSENT, kind="free"),
+    ]
+
+
+def short(value: object) -> str:
+    """A metric on one line."""
+    return f"{value:,.4g}" if isinstance(value, float) else one_line(value, 80)
+
+
+def asked_section(report: Report) -> Markup:
+    """Every setting that is not a default, where it came from, and the overrides."""
+    run = report.run
+    rows = [
+        [
+            tag("th", tag("code", name), scope="row"),
+            cell(tag("code", value_of(setting["value"]))),
+            cell(setting["origin"]),
+            cell(setting["where"] or ABSENT),
+        ]
+        for name, setting in sorted(changed_settings(run).items())
+    ]
+    overrides: Content = [tag("li", tag("code", override)) for override in run.overrides]
+    defaults = len(run.settings) - len(rows)
+    return section(
+        "asked",
+        "What was asked",
+        definitions(
+            [
+                ("profile", run.profile),
+                ("workflow", run.workflow),
+                ("study", str(run.study.get("name", ABSENT))),
+                ("models", ", ".join(run.models) or ABSENT),
+                ("overrides", tag("ul", overrides) if run.overrides else "none"),
+            ]
+        ),
+        table(
+            f"Settings that are not at their default; the other {defaults} are.",
+            ["symbol", "value", "from", "place"],
+            rows,
+        )
+        if rows
+        else tag("p", f"All {defaults} settings are at their defaults."),
+    )
+
+
+def value_of(value: object) -> str:
+    """A Kconfig value as its file would say it."""
+    return {True: "y", False: "n"}[value] if isinstance(value, bool) else one_line(value, 200) or '""'
+
+
+def provenance_section(report: Report) -> Markup:
+    """Plan, sources, stack, host and checkpoints: what a second person needs to compare."""
+    run = report.run
+    pairs: list[tuple[Content, Content]] = [
+        ("run", run.run),
+        ("plan", tag("code", run.plan_hash)),
+        ("created", run.created_at),
+    ]
+    pairs += [(f"source {record.name}", source_text(record)) for record in report.of(SourceRecord)]
+    pairs.append(("stack", stack_text(report)))
+    pairs.append(("host", "; ".join(f"{key.replace('_', ' ')} {value}" for key, value in run.host.items())))
+    pairs += [(f"model {name}", tag("code", digest)) for name, digest in model_digests(run).items()]
+    return section("provenance", "Provenance", definitions(pairs), package_table(report))
+
+
+def source_text(record: SourceRecord) -> list[Content]:
+    """Commit, dirtiness and digest of one frozen source."""
+    commit: Content = ["commit ", tag("code", record.commit)] if record.commit else "outside git"
+    dirty = f"{counted(len(record.dirty), 'file')} changed since" if record.dirty else "clean"
+    names = ", ".join(record.dirty[:SHOWN_DIRTY]) + (" …" if len(record.dirty) > SHOWN_DIRTY else "")
+    told = (
+        tag("details", tag("summary", "changed files"), tag("p", names, class_="note"))
+        if record.dirty
+        else None
+    )
+    return [
+        commit,
+        f", {dirty}; {counted(record.files, 'file')}, SHA-256 ",
+        tag("code", record.sha256[:LONG_DIGEST]),
+        "…",
+        told,
+    ]
+
+
+def stack_text(report: Report) -> str:
+    """How many packages the stack holds, and its main versions as the build stage attested them."""
+    packages = report.of(PackageRecord)
+    built = report.run.program("build")
+    if not packages:
+        return report.run.why_absent("build")
+    versions = ", ".join(
+        f"{name} {one_line(version, 40)}" for stage in built for name, version in stage.metrics.items()
+    )
+    return f"{counted(len(packages), 'package')} locked; {versions}"
+
+
+def package_table(report: Report) -> Markup | None:
+    """The lock of the stack."""
+    packages = report.of(PackageRecord)
+    if not packages:
+        return None
+    lock = ", ".join(f"{package.name}=={package.version}" for package in packages)
+    return tag(
+        "details", tag("summary", f"all {len(packages)} packages"), tag("p", tag("code", lock), class_="note")
+    )
+
+
+def model_digests(run: RunView) -> dict[str, str]:
+    """Digest of each checkpoint as the stages were given it."""
+    found: dict[str, str] = {}
+    for stage in run.stages:
+        if "model" in stage.input_sha256 and "model" in stage.params:
+            found.setdefault(one_line(stage.params["model"], 60), stage.input_sha256["model"])
+    return found
+
+
+def raw_section(report: Report) -> Markup:
+    """Links to every file of every stage, relative to the run directory."""
+    rows: list[list[Markup]] = []
+    for stage in report.run.stages:
+        if not stage.files:
+            continue
+        links = [[link(stage.file(file.file), file.file), f" ({size(file.bytes)}) "] for file in stage.files]
+        count = report.counts.get(stage.name)
+        rows.append(
+            [
+                tag("th", stage.name, scope="row"),
+                *numbers(ABSENT if count is None else f"{count:,}"),
+                cell(links),
+            ]
+        )
+    own = [
+        link(name, name)
+        for name in ("plan.json", "manifest.json", "events.jsonl", "report.json", "report.md", "junit.xml")
+    ]
+    return section(
+        "raw",
+        "Raw records",
+        tag("p", "Every number above is read from these files. Of the run: ", [[item, " "] for item in own]),
+        table(
+            "Files of each stage, and how many records it wrote.",
+            ["stage", "records", "files"],
+            rows,
+            right=(1,),
+        ),
+    )
+
+
+def exit_line(run: RunView) -> Markup:
+    """The exit code and what it means."""
+    if run.exit_code is None:
+        missing = sum(stage.word == NOT_RUN for stage in run.judged)
+        return tag(
+            "p",
+            tag("b", "Unfinished"),
+            f": {counted(missing, 'stage')} not run; ",
+            tag("code", "make"),
+            " resumes.",
+            class_="exit",
+        )
+    return tag(
+        "p", tag("b", f"Exit code {run.exit_code}"), f": {exit_meaning(run.exit_code)}.", class_="exit"
+    )

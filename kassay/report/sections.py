@@ -1,0 +1,304 @@
+"""The sections of the page on quality: verdicts, gates with their bounds, the numerical oracle.
+
+Every planned row is there: one without a result says `not run` and why. Figures come from kassay.report.figures, and
+behind each stands its data as a table.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from kassay.kinds.oracle import OracleCase
+from kassay.kinds.quality import ArmStorage
+from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
+from kassay.report import figures
+from kassay.report.drawing import Drawing, styles
+from kassay.report.evidence import Report
+from kassay.report.findings import cache_bytes, candidates, oracle_counts, verdicts
+from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
+from kassay.report.model import NOT_RUN
+from kassay.report.words import ABSENT, fixed, percent, title
+
+CLASS_OF = {
+    **dict.fromkeys(("pass", "passed", "gain confirmed", "usable"), "good"),
+    **dict.fromkeys(("fails", "rejected", "crashed"), "bad"),
+    **dict.fromkeys(("unestablished", "ineligible", "unmet", "blocked", "shape_misfit"), "open"),
+}
+GLYPH_OF = {"good": "✓ ", "bad": "✗ ", "open": "? "}
+
+
+def word(text: str) -> Markup:
+    """A verdict word: its glyph and the word itself carry the meaning, the colour repeats it."""
+    kind = CLASS_OF.get(text, "")
+    return tag("span", GLYPH_OF.get(kind, ""), text.replace("_", " "), class_=f"word {kind}".strip())
+
+
+def absent(report: Report, program: str, what: str) -> Markup:
+    """The row of a section whose stage left nothing."""
+    return tag("p", tag("b", f"{what}: "), word(NOT_RUN), f" – {report.run.why_absent(program)}")
+
+
+def drawn(drawing: Drawing, caption: Content, data: Content) -> Markup:
+    """A figure with its caption and the table behind it."""
+    svg = drawing.svg.replace('role="img">', f'role="img" aria-label="{attribute(drawing.label)}">', 1)
+    svg = svg.replace(">", f">{tag('title', drawing.label)}", 1)
+    behind = tag("details", tag("summary", "data table"), data) if data else None
+    return tag("figure", Markup(svg), tag("figcaption", caption) if caption else None, behind)
+
+
+def attribute(text: str) -> str:
+    """Text inside an attribute."""
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def recipes_of(report: Report) -> list[str]:
+    """Every recipe of the run, planned ones first."""
+    planned = [str(name) for name in report.run.study.get("recipes", [])]
+    judged = [record.candidate for record in report.of(CertificateRecord)]
+    timed = [record.candidate for record in report.of(ContrastRecord)]
+    swept = [record.recipe for record in report.of(SaturationRecord)]
+    return list(dict.fromkeys([*planned, *judged, *timed, *swept]))
+
+
+def control_of(report: Report) -> str:
+    """The recipe that all are compared with."""
+    return str(report.run.study.get("control", ""))
+
+
+def verdict_section(report: Report) -> Markup:
+    """Recipes by models, with cache size and speed beside them."""
+    found = verdicts(report)
+    models = list(dict.fromkeys([*report.run.models, *(model for _, model in found)]))
+    made = {(record.candidate, record.model): record for record in report.of(CertificateRecord)}
+    held, control = cache_bytes(report), control_of(report)
+    ratio = {record.candidate: record.median for record in report.of(ContrastRecord)}
+    rows: list[list[Markup]] = []
+    for recipe in list(
+        dict.fromkeys([*([control] if control else []), *candidates(report.run), *(c for c, _ in found)])
+    ):
+        cells = [tag("th", title(recipe), scope="row")]
+        for model in models:
+            record = made.get((recipe, model))
+            cells.append(cell("control") if recipe == control else cell(verdict_cell(record)))
+        share = percent(held[recipe] / held[control], 1) if held.get(control) and recipe in held else ABSENT
+        cells += numbers(share, fixed(1.0 if recipe == control else ratio.get(recipe), 3))
+        rows.append(cells)
+    header = ["recipe", *models, "cache bytes", "speed ratio"]
+    caption = f"Certificates of study {report.run.study.get('name', '')}: every recipe on every model, against {title(control)}."
+    body = table(caption, header, rows, right=(len(header) - 2, len(header) - 1), kind="verdicts")
+    return section("verdicts", "Verdicts", body, tag("p", VERDICT_NOTE, class_="note"))
+
+
+VERDICT_NOTE = (
+    "pass: every upper bound is at most its margin. fails: a lower bound is above its margin, so harm is established. "
+    "unestablished: the margin lies between the bounds, which is no proof of harm. ineligible: the control itself is "
+    "below its floor. Verdicts are computed before, and without, what the study expects. Cache bytes: payload against the "
+    "control. Speed ratio: median rate ratio to the control where it was timed; above 1 is faster."
+)
+
+
+def verdict_cell(record: CertificateRecord | None) -> list[Content]:
+    """A verdict, the gates behind it, and whether it was expected."""
+    if record is None:
+        return [word(NOT_RUN)]
+    gates = ", ".join([*record.failed_gates, *(f"{gate} open" for gate in record.open_gates)])
+    if record.as_expected is None:
+        expected = tag("span", "no expectation stated", class_="sub")
+    elif record.as_expected:
+        expected = tag("span", "as expected", class_="sub")
+    else:
+        expected = tag("span", f"not as expected: {record.expected}", class_="sub surprise")
+    return [word(record.verdict), tag("span", gates, class_="sub") if gates else None, expected]
+
+
+def gate_section(report: Report) -> Markup:
+    """Every gate with its numbers, and the bounds drawn."""
+    gates = report.of(GateRecord)
+    if not gates:
+        return section("gates", "Quality gates", absent(report, "certify", "gates"))
+    style_of = styles(recipes_of(report), control_of(report))
+    panels = []
+    for endpoint in dict.fromkeys(gate.endpoint for gate in gates):
+        own = [gate for gate in gates if gate.endpoint == endpoint]
+        panels.append(drawn(figures.bound_panel(endpoint, own, style_of), None, None))
+    methods = sorted(
+        {
+            f"{gate.endpoint}: {gate.statistic}; {gate.method}, one-sided at α = {gate.alpha:g}"
+            for gate in gates
+        }
+    )
+    caption = (
+        "Estimate with lower and upper one-sided bound; the dashed line is the margin, frozen before the first result. "
+        "The axis is linear up to the margin and logarithmic beyond it. A gate passes when its whole bar is left of the line."
+    )
+    data = tag("details", tag("summary", f"data table: all {len(gates)} gates"), gate_table(gates))
+    return section(
+        "gates",
+        "Quality gates",
+        tag("div", panels, class_="panels"),
+        tag("p", caption, class_="note"),
+        data,
+        tag("ul", [tag("li", method) for method in methods], class_="note"),
+        storage_table(report),
+    )
+
+
+def gate_table(gates: Sequence[GateRecord]) -> Markup:
+    """All gates, one a row."""
+    header = ["model", "recipe", "endpoint", "n", "losses", "gains", "estimate", "lower", "upper", "margin"]
+    header += ["power", "control score", "verdict"]
+    rows = []
+    for gate in gates:
+        power = ABSENT if gate.power is None else f"{gate.power:.3f} at {percent(gate.true_rate)}"
+        floor = (
+            ABSENT
+            if gate.native_score is None
+            else f"{percent(gate.native_score, 1)} (floor {percent(gate.native_floor, 0)})"
+        )
+        same = tag("span", "no item differs", class_="sub") if gate.unchanged else None
+        rows.append(
+            [
+                cell(gate.model),
+                tag("th", title(gate.candidate), scope="row"),
+                cell(gate.endpoint),
+                *numbers(f"{gate.n:,}", count(gate.losses), count(gate.gains), percent(gate.estimate, 3)),
+                *numbers(percent(gate.lower, 3), percent(gate.upper, 3), percent(gate.margin), power, floor),
+                cell([word(gate.verdict), same]),
+            ]
+        )
+    return table(
+        "Gates: bounds are one-sided at alpha, power is that of passing at the stated true rate.",
+        header,
+        rows,
+        right=range(3, 12),
+    )
+
+
+def count(value: int | None) -> str:
+    """A count, a dash where the statistic has none."""
+    return ABSENT if value is None else f"{value:,}"
+
+
+def storage_table(report: Report) -> Markup | None:
+    """What each recipe's cache really stored."""
+    stored: dict[tuple[str, str, str], list[str]] = {}
+    for record in report.of(ArmStorage):
+        scales = "fixed, calibrated" if record.scales_sha256 else "none loaded"
+        stored.setdefault((record.recipe, f"{record.key_dtype} / {record.value_dtype}", scales), []).append(
+            record.model
+        )
+    if not stored:
+        return None
+    rows = [
+        [
+            tag("th", title(recipe), scope="row"),
+            cell(tag("code", dtypes)),
+            cell(scales),
+            cell(", ".join(models)),
+        ]
+        for (recipe, dtypes, scales), models in stored.items()
+    ]
+    made = table(
+        "What the caches stored, as their tensors report it.",
+        ["recipe", "keys / values", "scales", "models"],
+        rows,
+    )
+    return tag("details", tag("summary", "data table: what the caches really stored"), made)
+
+
+def oracle_section(report: Report) -> Markup:
+    """Worst error over tolerance per model and recipe, and what became of every injected fault."""
+    cases = report.of(OracleCase)
+    if not cases:
+        return section("oracle", "Numerical oracle", absent(report, "oracle", "oracle"))
+    within, clean, caught, injected = oracle_counts(list(cases))
+    lead = (
+        f"{within:,} of {clean:,} clean comparisons are within tolerance of a float64 reference on the stored operands; "
+        f"{caught:,} of {injected:,} injected faults were caught."
+    )
+    keys = sorted(
+        {(case.model, case.recipe) for case in cases},
+        key=lambda key: (key[0], recipes_of(report).index(key[1]) if key[1] in recipes_of(report) else 99),
+    )
+    rows = [
+        oracle_row(model, recipe, [c for c in cases if (c.model, c.recipe) == (model, recipe)])
+        for model, recipe in keys
+    ]
+    done = {model for model, _ in keys}
+    rows += [
+        [
+            cell(model),
+            cell(""),
+            *numbers(*[ABSENT] * 4),
+            cell([word(NOT_RUN), tag("span", report.run.why_absent("oracle"), class_="sub")]),
+        ]
+        for model in report.run.models
+        if model not in done
+    ]
+    header = [
+        "model",
+        "recipe",
+        "comparisons",
+        "worst error / tolerance",
+        "differing codes, scales",
+        "faults caught",
+        "result",
+    ]
+    return section(
+        "oracle",
+        "Numerical oracle",
+        tag("p", lead),
+        table(
+            "Clean comparisons by recipe; an error is the larger of relative and peak error.",
+            header,
+            rows,
+            right=(2, 3, 4, 5),
+        ),
+        fault_table(cases),
+    )
+
+
+def oracle_row(model: str, recipe: str, cases: Sequence[OracleCase]) -> list[Markup]:
+    """One model and recipe."""
+    clean = [case for case in cases if case.mutation is None]
+    exact = [case for case in clean if case.tolerance == 0]
+    shares = [worst(case) / case.tolerance for case in clean if case.tolerance > 0]
+    faults = [case for case in cases if case.mutation is not None]
+    good = all(case.within for case in clean) and all(case.caught for case in faults)
+    return [
+        cell(model),
+        tag("th", title(recipe), scope="row"),
+        *numbers(f"{len(clean):,}", fixed(max(shares), 3) if shares else ABSENT),
+        *numbers(f"{sum(case.max_abs_error or 0 for case in exact):,.0f}" if exact else ABSENT),
+        *numbers(f"{sum(case.caught is True for case in faults)} of {len(faults)}" if faults else ABSENT),
+        cell(word("pass" if good else "fails")),
+    ]
+
+
+def worst(case: OracleCase) -> float:
+    """The larger of the two errors that are bounded; infinite where one was not finite."""
+    found = (case.relative_error, case.peak_error)
+    return float("inf") if None in found else max(found)
+
+
+def fault_table(cases: Iterable[OracleCase]) -> Markup | None:
+    """Injected faults by name: how many were caught."""
+    by_name: dict[str, list[OracleCase]] = {}
+    for case in cases:
+        if case.mutation is not None:
+            by_name.setdefault(case.mutation, []).append(case)
+    if not by_name:
+        return None
+    rows = [
+        [
+            tag("th", name.replace("_", " "), scope="row"),
+            *numbers(f"{sum(case.caught is True for case in own)} of {len(own)}"),
+            cell(", ".join(sorted({case.quantity for case in own if case.caught}))),
+            cell(word("pass" if all(case.caught for case in own) else "fails")),
+        ]
+        for name, own in by_name.items()
+    ]
+    return table(
+        "Injected faults: the oracle must notice every one.",
+        ["fault", "caught", "noticed in", "result"],
+        rows,
+        right=(1,),
+    )

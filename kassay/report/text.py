@@ -1,0 +1,202 @@
+"""report.md, and the last lines that a run prints on the terminal.
+
+`closing_lines` reads plan, outcomes and verdict records only and imports nothing that draws: it answers in milliseconds.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kassay import paths
+from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
+from kassay.report.evidence import JUDGING, Report, load_report
+from kassay.report.findings import candidates, changed_settings, findings, verdict_line, verdicts
+from kassay.report.model import StageView, all_events
+from kassay.report.words import (
+    ABSENT,
+    counted,
+    exit_meaning,
+    fixed,
+    number,
+    one_line,
+    percent,
+    probability,
+    seconds,
+    title,
+)
+
+REPORT_HTML = "report.html"
+
+
+def closing_lines(run_dir: Path, code: int) -> list[str]:
+    """The last lines of a run: what did not pass, the verdict, the report, the exit code."""
+    report = load_report(run_dir, JUDGING)
+    found: list[str] = []
+    if nothing_started(run_dir):
+        found.append(f"nothing to do: all {counted(len(report.run.stages), 'stage')} are up to date")
+    found += [stage_line(run_dir, stage) for stage in report.run.judged if stage.word != "passed"]
+    found += [f"records: {one_line(fault)}" for fault in report.faults]
+    found.append(one_line(verdict_line(report), 600))
+    page = run_dir / REPORT_HTML
+    found.append(f"report: {paths.shown(page) if page.exists() else 'none was rendered'}")
+    found.append(f"exit code {code}: {exit_meaning(code)}")
+    return found
+
+
+def nothing_started(run_dir: Path) -> bool:
+    """Whether the last session reused every stage that it came to."""
+    session: list[str] = []
+    for event in all_events(run_dir / paths.EVENTS):
+        session = [] if event.event == "run_started" else [*session, event.event]
+    return "stage_reused" in session and "stage_started" not in session and "stage_ended" not in session
+
+
+def stage_line(run_dir: Path, stage: StageView) -> str:
+    """One stage that did not pass: word, reason, log."""
+    log = paths.stage_dir(run_dir, stage.name) / paths.STDERR
+    where = f" (log: {paths.shown(log)})" if log.is_file() and log.stat().st_size else ""
+    return f"{one_line(stage.name, 80)} {stage.word}: {one_line(stage.reason)}{where}"
+
+
+def markdown(report: Report) -> str:
+    """The whole report as Markdown: tables and sentences, no figure."""
+    run = report.run
+    code = run.exit_code
+    ended = "Unfinished" if code is None else f"Exit code {code}"
+    parts = [
+        f"# {escaped(verdict_line(report))}",
+        f"**{ended}**: {exit_meaning(code)}.",
+        f"Run `{quoted(run.run)}`, profile `{quoted(run.profile)}`, plan `{quoted(run.plan_hash[:8])}`. "
+        f"The page with figures is [{REPORT_HTML}]({REPORT_HTML}).",
+        "\n".join(f"- **{found.topic}**: {escaped(found.text)}" for found in findings(report)),
+        failures(report),
+        verdict_table(report),
+        gate_table(report),
+        contrast_table(report),
+        fit_table(report),
+        stage_table(report),
+        setting_table(report),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escaped(value: object) -> str:
+    """Text on one line without anything that Markdown or HTML would act on."""
+    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#&" else letter for letter in one_line(value, 600))
+
+
+def quoted(value: object) -> str:
+    """Text for a code span."""
+    return one_line(value, 200).replace("`", "'")
+
+
+def grid(heading: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A section with one table; none without rows."""
+    if not rows:
+        return ""
+    lines = [header, ["---"] * len(header), *[[escaped(value) for value in row] for row in rows]]
+    return f"## {heading}\n\n" + "\n".join(
+        "| " + " | ".join(str(value) for value in line) + " |" for line in lines
+    )
+
+
+def failures(report: Report) -> str:
+    """Every stage that did not pass, with the last line of its log."""
+    lines = [f"- records: {escaped(fault)}" for fault in report.faults]
+    for stage in report.run.judged:
+        if stage.word != "passed":
+            last = f"; last line: {escaped(stage.stderr_tail[-1])}" if stage.stderr_tail else ""
+            lines.append(f"- **{escaped(stage.name)}** {stage.word}: {escaped(stage.reason)}{last}")
+    return "## What did not pass\n\n" + "\n".join(lines) if lines else ""
+
+
+def verdict_table(report: Report) -> str:
+    """Recipes by models."""
+    found = verdicts(report)
+    models = list(dict.fromkeys(model for _, model in found))
+    names = list(dict.fromkeys([*candidates(report.run), *(name for name, _ in found)]))
+    rows = [[title(name), *(found.get((name, model), ABSENT) for model in models)] for name in names]
+    return grid("Verdicts", ["recipe", *map(escaped, models)], rows)
+
+
+def gate_table(report: Report) -> str:
+    """Every gate with its numbers."""
+    rows = [
+        [
+            gate.model,
+            title(gate.candidate),
+            gate.endpoint,
+            gate.n,
+            ABSENT if gate.losses is None else gate.losses,
+            percent(gate.estimate, 3),
+            percent(gate.lower, 3),
+            percent(gate.upper, 3),
+            percent(gate.margin),
+            gate.verdict,
+        ]
+        for gate in report.of(GateRecord)
+    ]
+    return grid(
+        "Gates",
+        ["model", "recipe", "endpoint", "n", "losses", "estimate", "lower", "upper", "margin", "verdict"],
+        rows,
+    )
+
+
+def contrast_table(report: Report) -> str:
+    """Every timing comparison."""
+    rows = [
+        [
+            record.contrast,
+            fixed(record.median, 4),
+            f"{fixed(record.lower, 4)} to {fixed(record.upper, 4)}",
+            ABSENT if record.ratios is None else f"{record.wins} / {len(record.ratios)}",
+            probability(record.holm_p),
+            record.verdict,
+        ]
+        for record in report.of(ContrastRecord)
+    ]
+    return grid(
+        "Timing", ["comparison", "median ratio", "95 % interval", "wins / n", "Holm p", "verdict"], rows
+    )
+
+
+def fit_table(report: Report) -> str:
+    """Every saturation fit."""
+    rows = [
+        [
+            f"{fit.context_tokens:,}",
+            title(fit.recipe),
+            fit.state,
+            fit.statement,
+            percent(fit.reached, 0),
+            number(fit.half_batch),
+        ]
+        for fit in report.of(SaturationRecord)
+    ]
+    return grid(
+        "Saturation", ["context", "recipe", "state", "what may be said", "reached", "half batch"], rows
+    )
+
+
+def stage_table(report: Report) -> str:
+    """Every stage."""
+    rows = [
+        [
+            stage.name,
+            stage.word,
+            seconds(stage.duration_s),
+            f"reused from {stage.run}" if stage.reused else stage.why,
+        ]
+        for stage in report.run.stages
+    ]
+    return grid("Stages", ["stage", "outcome", "time", "why"], rows)
+
+
+def setting_table(report: Report) -> str:
+    """Settings that are not defaults, and overrides."""
+    rows = [
+        [name, setting["value"], setting["origin"], setting["where"]]
+        for name, setting in sorted(changed_settings(report.run).items())
+    ]
+    rows += [[override, "", "override", "SET"] for override in report.run.overrides]
+    return grid("What was asked", ["setting", "value", "from", "place"], rows)

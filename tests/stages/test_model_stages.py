@@ -1,0 +1,87 @@
+"""The stages that run a model, end to end on a shipped one at small sizes: what they leave, and what they refuse."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kassay import paths
+
+ROBUST = paths.ROOT / "data" / "models" / "robust"
+CALIBRATE = {"model": "robust", "documents": 2, "context_tokens": 100, "decode_tokens": 8, "batch": 2, "seed": 1}
+QUALITY: dict[str, Any] = {
+    "model": "robust",
+    "recipes": ["native", "k16v8-f", "k8v8-d"],
+    "split": "development",
+    "seed": 1,
+    "batch": 2,
+    "answer_cap_tokens": 32,
+    "retrieval": {"items": 4, "context_tokens": 250},
+    "arithmetic": {"items": 3, "context_tokens": 128},
+    "nll": {"documents": 2, "context_tokens": 120, "targets": 8},
+}
+SPEED = {"model": "robust", "batch": 2, "context_tokens": 64, "output_tokens": 4, "seed": 1}
+
+
+def test_quality_leaves_one_record_per_item_and_recipe(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    ran = run_stage("quality", QUALITY, {"model": ROBUST, "scales": robust_scales})
+    assert ran.code == 0, ran.stderr
+    answers, losses = ran.records("answer"), ran.records("document_loss")
+    assert len(answers) == 3 * (4 + 3) and len(losses) == 3 * 2
+    assert all(len(body["loss_nats"]) == 8 and min(body["loss_nats"]) >= 0 for body in losses)
+    assert all(body["outcome"] == "correct" for body in answers if body["recipe"] == "native")
+    stored = {body["recipe"]: (body["key_dtype"], body["value_dtype"]) for body in ran.records("arm_storage")}
+    assert stored["k16v8-f"] == ("torch.float16", "torch.uint8")
+    assert stored["native"] == ("torch.float16", "torch.float16")
+
+
+def test_scales_of_another_model_are_refused(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    ran = run_stage("quality", QUALITY, {"model": ROBUST.parent / "fragile", "scales": robust_scales})
+    assert ran.code == 1 and "another model" in ran.outcome.reason
+
+
+def test_memory_agrees_with_the_geometry(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    params = {"model": "robust", "recipes": ["native", "k16v8-d"], "batch": 2, "context_tokens": 250, "seed": 1}
+    ran = run_stage("memory", params, {"model": ROBUST, "scales": robust_scales})
+    assert ran.code == 0, ran.outcome.reason
+    parts = {(body["recipe"], body["part"]): body["payload_bytes"] for body in ran.records("memory_part")}
+    tokens = 2 * 250
+    assert parts["native", "keys"] == tokens * 4 * 2 * 64 * 2
+    assert parts["k16v8-d", "values"] == tokens * 4 * 2 * 64
+    assert parts["k16v8-d", "value_scales"] == tokens * 4 * 2 * 4
+    assert ran.records("memory_sample")
+
+
+def test_timing_runs_each_cell_in_a_fresh_process(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    params = {**SPEED, "arms": ["native", "k16v8-f"], "blocks": 1, "pilot_blocks": 0, "warmups": 1, "repetitions": 1}
+    ran = run_stage("timing", params, {"model": ROBUST, "scales": robust_scales})
+    assert ran.code == 0, ran.stderr
+    cells = ran.records("timing_cell")
+    assert [cell["recipe"] for cell in cells] == ["native", "k16v8-f"]
+    assert len({cell["pid"] for cell in cells}) == 2
+    assert len({cell["prompts_sha256"] for cell in cells}) == 1
+    assert all(cell["completed_tokens"] == [8, 8] for cell in cells)
+
+
+def test_sweep_keeps_every_repetition(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    params = {**SPEED, "recipes": ["native"], "largest_batch": 3, "contexts_tokens": [64], "repetitions": 2}
+    ran = run_stage("sweep", params, {"model": ROBUST, "scales": robust_scales})
+    assert ran.code == 0, ran.stderr
+    cells = ran.records("sweep_cell")
+    assert [cell["batch"] for cell in cells] == [1, 2, 3]
+    assert all(len(cell["elapsed_ns"]) == 3 and min(cell["elapsed_ns"]) > 0 for cell in cells)
+
+
+def test_a_corrupted_checkpoint_is_named(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(ROBUST, models / "robust")
+    shutil.copy(ROBUST.parent / "digests.json", models)
+    weights = models / "robust" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    ran = run_stage("calibrate", CALIBRATE, {"model": models / "robust"})
+    assert ran.code == 1 and "model.safetensors is corrupted" in ran.outcome.reason
+    weights.unlink()
+    ran = run_stage("calibrate", CALIBRATE, {"model": models / "robust"})
+    assert ran.code == 1 and "model.safetensors is missing" in ran.outcome.reason
