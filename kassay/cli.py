@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kassay import __version__, paths
-from kassay.errors import EXIT_USAGE, ConfigError, KassayError
+from kassay.errors import EXIT_USAGE, ConfigError, KassayError, RunError
 
 if TYPE_CHECKING:
     from kassay.config.kconfig import Setting
     from kassay.plan import Plan
 
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
+# Words that make itself takes; every other variable of its command line must be a Kconfig symbol.
+OF_MAKE = {"CHECK_VENV", "KASSAY", "PIP_FIND_LINKS", "PYTHON", "RUN", "SET", "UV_FIND_LINKS", "VENV"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,20 +34,21 @@ def parser() -> argparse.ArgumentParser:
             made.add_argument("name", help="profile, or profile+fragment+…")
         if verb == "report":
             made.add_argument("run", nargs="?", default="latest", help="run id (default: latest)")
-        if verb in ("defconfig", "plan", "run", "set"):
+        if verb in ("defconfig", "plan", "run"):
             made.add_argument("variables", nargs="*", metavar="SYMBOL=value", help="Kconfig symbols to set")
     return top
 
 
 def variables_of(words: list[str]) -> dict[str, str]:
-    """`SYMBOL=value` words as a dict. Raises ConfigError for a word without `=`."""
+    """`SYMBOL=value` words and the variables of make's command line. Raises ConfigError for a word without `=`."""
     found = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise ConfigError(f"`{word}` is no assignment, allowed is SYMBOL=value")
         found[name] = value
-    return found
+    names = [name for name in os.environ.get("KASSAY_VARIABLES", "").split() if name not in OF_MAKE]
+    return {name: os.environ[name] for name in names} | found
 
 
 def do_defconfig(arguments: argparse.Namespace) -> int:
@@ -57,14 +60,13 @@ def do_defconfig(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def do_set(arguments: argparse.Namespace) -> int:
-    """Change symbols of the existing .config."""
+def set_symbols(arguments: argparse.Namespace) -> None:
+    """Change symbols of the existing .config, as the command line asks."""
     from kassay.config import kconfig
 
     variables = variables_of(arguments.variables)
     if variables and paths.CONFIG.is_file():
         kconfig.set_variables(variables, paths.ROOT, paths.CONFIG)
-    return 0
 
 
 def do_menuconfig(arguments: argparse.Namespace) -> int:
@@ -112,7 +114,7 @@ def do_plan(arguments: argparse.Namespace) -> int:
     """Print the DAG, and of each stage whether it would run and why."""
     from kassay.preview import preview
 
-    do_set(arguments)
+    set_symbols(arguments)
     plan, settings, _ = planned()
     for line in preview(plan, paths.results_dir(str(settings["RESULTS"].value))):
         print(line)
@@ -129,7 +131,7 @@ def do_run(arguments: argparse.Namespace) -> int:
     from kassay.run import Run
     from kassay.rundir import Setup
 
-    do_set(arguments)
+    set_symbols(arguments)
     plan, settings, overrides = planned()
     setup = Setup(
         results=paths.results_dir(str(settings["RESULTS"].value)),
@@ -165,10 +167,14 @@ def conclude(run_dir: Path, code: int) -> int:
 
 def do_report(arguments: argparse.Namespace) -> int:
     """Render report.html, report.md, report.json and junit.xml of a run again from its records."""
+    from kassay.config import kconfig
     from kassay.report import render_run
 
-    results = paths.results_dir(os.environ.get("RESULTS", "results"))
-    for path in render_run(results / arguments.run):
+    settings = kconfig.load(paths.ROOT, paths.CONFIG)
+    run_dir = paths.results_dir(str(settings["RESULTS"].value)) / arguments.run
+    if not (run_dir / paths.PLAN).is_file():
+        raise RunError(f"no run `{arguments.run}` in {paths.shown(run_dir.parent)}", hint="make runs it")
+    for path in render_run(run_dir):
         print(paths.shown(path))
     return 0
 
@@ -188,7 +194,6 @@ def do_help(arguments: argparse.Namespace) -> int:
 
 VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "defconfig": do_defconfig,
-    "set": do_set,
     "menuconfig": do_menuconfig,
     "listdefconfigs": do_listdefconfigs,
     "plan": do_plan,

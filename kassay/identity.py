@@ -38,7 +38,7 @@ class Wanted:
             "program": self.stage.program,
             "params": self.stage.params,
             "inputs": {name: given.sha256 for name, given in sorted(self.inputs.items())},
-            "host": host.fingerprint() if self.stage.measures_host else None,
+            "host": {**host.fingerprint(), "grant_cpus": self.stage.cpus} if self.stage.measures_host else None,
         }
 
 
@@ -105,10 +105,10 @@ def changed_code(directory: Path) -> str | None:
 
 
 def changed_artifact(directory: Path, outcome: Outcome) -> str | None:
-    """The first artifact that is gone or has another size than the outcome says."""
+    """The first artifact that is gone or is not what the outcome says."""
     for artifact in outcome.artifacts.values():
         path = directory / artifact.file
-        if not path.is_file() or path.stat().st_size != artifact.bytes:
+        if not path.is_file() or digest.of_file(path) != artifact.sha256:
             return f"artifact {artifact.file} is gone or was changed"
     return None
 
@@ -116,4 +116,8 @@ def changed_artifact(directory: Path, outcome: Outcome) -> str | None:
 def earlier_results(results: Path, stage: str) -> list[Path]:
     """Real directories of this stage in all runs, newest run first."""
     found = [path for path in results.glob(f"*/stages/{stage}") if not path.is_symlink() and path.is_dir()]
-    return sorted(found, key=lambda path: (path / paths.REQUEST).stat().st_mtime if (path / paths.REQUEST).exists() else 0, reverse=True)
+    return sorted(
+        found,
+        key=lambda path: (path / paths.REQUEST).stat().st_mtime if (path / paths.REQUEST).exists() else 0,
+        reverse=True,
+    )

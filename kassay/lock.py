@@ -22,7 +22,9 @@ def owned(run_dir: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         holder = owner.read_text() if owner.exists() else "unknown"
-        raise RunError(f"{run_dir}: another driver has this run: {holder}", hint="wait for it, or end it by its pid") from None
+        raise RunError(
+            f"{run_dir}: another driver has this run: {holder}", hint="wait for it, or end it by its pid"
+        ) from None
     try:
         owner.write_text(json.dumps({"pid": os.getpid(), "host": host.describe()["system"], "since": utc_now()}))
         yield

@@ -1,10 +1,10 @@
 """How a stage ended: one of five words that are never merged, and what it left.
 
-    passed    it ran and every gate of its own said yes
-    rejected  it ran, and a gate said no: a result, not an error
-    unmet     the host lacks what it needs; nothing was measured; asked again at the next run
-    blocked   an upstream stage is not usable, or a predeclared rule gates it off; the reason says which
-    crashed   everything else, a missing outcome included
+passed    it ran and every gate of its own said yes
+rejected  it ran, and a gate said no: a result, not an error
+unmet     the host lacks what it needs; nothing was measured; asked again at the next run
+blocked   an upstream stage is not usable, or a predeclared rule gates it off; the reason says which
+crashed   everything else, a missing outcome included
 """
 
 import json

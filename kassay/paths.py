@@ -1,7 +1,7 @@
 """Where everything lies: the one module that knows the layout of the tree and of a results folder.
 
-    <root>/Kconfig defconfigs/ workflows/ stages/ data/ build/stacks/ .config
-    <results>/<run_id>/plan.json manifest.json events.jsonl stages/<stage>/request.json … outcome.json receipt.json
+<root>/Kconfig defconfigs/ workflows/ stages/ data/ build/stacks/ .config
+<results>/<run_id>/plan.json manifest.json events.jsonl stages/<stage>/request.json … outcome.json receipt.json
 """
 
 from pathlib import Path

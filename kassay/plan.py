@@ -112,6 +112,9 @@ def make(name: str, body: dict[str, Any], errors: list[str]) -> Stage:
     resources = body.get("resources") or {}
     if unknown := sorted(set(resources) - RESOURCES):
         errors.append(f"stage `{name}`: unknown resource `{unknown[0]}`, allowed are {', '.join(sorted(RESOURCES))}")
+    errors.extend(
+        f"stage `{name}`: resources lack `{word}`" for word in ("cpus", "memory_gib") if word not in resources
+    )
     if body.get("after") not in (None, "all"):
         errors.append(f"stage `{name}`: `after` is `{body['after']}`, allowed is `all`")
     if body.get("measures") not in (None, "host"):
@@ -121,8 +124,8 @@ def make(name: str, body: dict[str, Any], errors: list[str]) -> Stage:
         program=str(body.get("program", "")),
         params=body.get("params") or {},
         inputs=body.get("inputs") or {},
-        cpus=int(resources.get("cpus", 1)),
-        memory_gib=float(resources.get("memory_gib", 1)),
+        cpus=int(resources.get("cpus", 0)),
+        memory_gib=float(resources.get("memory_gib", 0)),
         exclusive=bool(resources.get("exclusive", False)),
         after_all=body.get("after") == "all",
         measures_host=body.get("measures") == "host",
@@ -166,7 +169,9 @@ def in_order(stages: list[Stage], errors: list[str]) -> list[Stage]:
     waiting = list(stages)
     while waiting:
         finished = {stage.name for stage in done}
-        ready = next((stage for stage in waiting if not stage.after_all and set(stage.needs()) & names <= finished), None)
+        ready = next(
+            (stage for stage in waiting if not stage.after_all and set(stage.needs()) & names <= finished), None
+        )
         if ready is None and all(stage.after_all for stage in waiting):
             ready = waiting[0]
         if ready is None:

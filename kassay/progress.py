@@ -15,7 +15,15 @@ from kassay import paths
 from kassay.events import Event
 
 REFRESH_S = 0.25
-COLOURS = {"passed": "green", "reused": "green", "running": "cyan", "rejected": "yellow", "unmet": "yellow", "crashed": "red", "blocked": "magenta"}
+COLOURS = {
+    "passed": "green",
+    "reused": "green",
+    "running": "cyan",
+    "rejected": "yellow",
+    "unmet": "yellow",
+    "crashed": "red",
+    "blocked": "magenta",
+}
 
 
 class Lines:
@@ -66,7 +74,9 @@ class LiveTable:
         self.drawn_at = time.monotonic()
         table = Table("stage", "state", "time", "progress", box=None, pad_edge=False)
         for name, word in states.items():
-            table.add_row(name, f"[{COLOURS.get(word, 'dim')}]{word}[/]", self.elapsed(name, word), self.done(name, word))
+            table.add_row(
+                name, f"[{COLOURS.get(word, 'dim')}]{word}[/]", self.elapsed(name, word), self.done(name, word)
+            )
         self.live.update(table, refresh=True)
 
     def elapsed(self, name: str, word: str) -> str:

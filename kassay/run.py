@@ -1,7 +1,7 @@
 """The loop: start what is ready while resources allow, wait for one, record its outcome, go on.
 
-Independent branches continue after a rejection or a crash. A stage whose key is equal is reused, from this run or from
-an earlier one, which is then named. A run directory has one owner. What ended a stage is written before the next starts.
+Independent branches continue after a rejection or a crash. A stage whose key is equal is reused, from this run or
+from an earlier one, which is then named. A run directory has one owner. What ended a stage is written before the next starts.
 """
 
 import json
@@ -187,7 +187,9 @@ class Run:
             "run_dir": str(self.directory),
             "stage": stage.name,
             "params": stage.params,
-            "inputs": {name: {"path": str(given.path), "sha256": given.sha256} for name, given in wanted.inputs.items()},
+            "inputs": {
+                name: {"path": str(given.path), "sha256": given.sha256} for name, given in wanted.inputs.items()
+            },
             "grant": {"cpus": job.cpus, "memory_gib": job.memory_gib, "exclusive": job.exclusive},
             "roots": [str(paths.ROOT)],
             "argv": list(job.argv),
@@ -237,10 +239,19 @@ def crashed(ended: Ended, run: str, started_at: str, directory: Path) -> Outcome
     return ended_without_artifacts(ended.stage, run, "crashed", reason, started_at, time_since(directory))
 
 
-def ended_without_artifacts(stage: str, run: str, word: Word, reason: str, started_at: str, duration_s: float) -> Outcome:
+def ended_without_artifacts(
+    stage: str, run: str, word: Word, reason: str, started_at: str, duration_s: float
+) -> Outcome:
     """An outcome that the driver writes for a stage that left nothing."""
     return Outcome(
-        stage=stage, run=run, word=word, reason=reason, metrics={}, artifacts={}, started_at=started_at, duration_s=duration_s
+        stage=stage,
+        run=run,
+        word=word,
+        reason=reason,
+        metrics={},
+        artifacts={},
+        started_at=started_at,
+        duration_s=duration_s,
     )
 
 

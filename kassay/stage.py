@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from kassay import digest, paths
 from kassay.errors import EXIT_CRASHED, KassayError
@@ -203,4 +203,4 @@ def main(run: Callable[[Stage], Metrics | Rejection]) -> None:
         stage.finish("crashed", f"{type(error).__name__}: {error}", {})
         raise SystemExit(EXIT_CRASHED) from None
     stage.finish(word, reason, metrics)
-    raise SystemExit(EXIT_OF[cast(Word, word)])
+    raise SystemExit(EXIT_OF[word])

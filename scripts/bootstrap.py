@@ -1,7 +1,7 @@
 """Make or repair an environment: `bootstrap.py <venv> [extra]`; the standard library only, any Python from 3.8 on.
 
-uv fills it in seconds: the one on PATH, else one that pip installs into the venv. The stamp `.ready` is written last, so
-a half-made environment is made again. A user's environment (one without our mark) is never cleared.
+uv fills it in seconds: the one on PATH, else one that pip installs into the venv. The stamp `.ready` is written last,
+so a half-made environment is made again. A user's environment (one without our mark) is never cleared.
 """
 
 import os
@@ -30,10 +30,14 @@ def call(*argv):
 def main():
     """Create, fill, import, stamp."""
     if sys.version_info < LEAST:
-        fail("Python {}.{} is too old, kassay needs 3.11 or newer\nhint: make PYTHON=python3.11".format(*sys.version_info[:2]))
+        fail(
+            "Python {}.{} is too old, kassay needs 3.11 or newer\nhint: make PYTHON=python3.11".format(
+                *sys.version_info[:2]
+            )
+        )
     venv = Path(sys.argv[1]).absolute()
-    extra = "[{}]".format(sys.argv[2]) if len(sys.argv) > 2 else ""
-    print("setting up {} …".format(os.path.relpath(venv)), file=sys.stderr, flush=True)
+    extra = f"[{sys.argv[2]}]" if len(sys.argv) > 2 else ""
+    print(f"setting up {os.path.relpath(venv)} …", file=sys.stderr, flush=True)
     python, uv = venv / "bin" / "python", shutil.which("uv")
     theirs = venv.exists() and not (venv / MARK).exists() and python.exists()
     try:
@@ -41,15 +45,31 @@ def main():
             shutil.rmtree(venv, ignore_errors=True)
             venv.mkdir(parents=True)
             (venv / MARK).touch()
-            call(*([uv, "venv", "--allow-existing", "-q", "-p", sys.executable, venv] if uv else [sys.executable, "-m", "venv", venv]))
+            call(
+                *(
+                    [uv, "venv", "--allow-existing", "-q", "-p", sys.executable, venv]
+                    if uv
+                    else [sys.executable, "-m", "venv", venv]
+                )
+            )
         if not uv:
-            call(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt", "uv")
+            call(
+                python,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                "-c",
+                ROOT / "constraints.txt",
+                "uv",
+            )
             uv = venv / "bin" / "uv"
         call(uv, "pip", "install", "-q", "-p", python, "-c", ROOT / "constraints.txt", "-e", str(ROOT) + extra)
         call(python, "-c", "import kassay.cli, kconfiglib, hydra, git")
         (venv / ".ready").touch()
     except OSError as error:
-        fail("{}: {}".format(error.filename or venv, error.strerror))
+        fail(f"{error.filename or venv}: {error.strerror}")
 
 
 if __name__ == "__main__":

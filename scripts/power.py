@@ -1,11 +1,11 @@
-"""Choose margins and sizes before the first confirmation run: what the gates would do at the rates that development showed.
+"""Choose margins and sizes before the first confirmation run: the gates' power at the rates that development showed.
 
     make SET="study.split=development"
     python scripts/power.py results/latest
 
 Reads the quality stages' records of a *development* run (it refuses another split) and prints, for every recipe, the
-development gross losses with their one-sided 95 % upper bound, and the power of the planned gate at the observed rate
-and at that bound; for the prediction loss, the bootstrap upper bound at the planned number of documents. Never imported.
+development gross losses with their one-sided 95 % upper bound, and the power of the planned gate at the observed
+rate and at that bound; for the prediction loss, the bootstrap upper bound at the planned number of documents. Never imported.
 """
 
 import json
@@ -14,12 +14,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import numpy as np
+
 from kassay.kinds.quality import Answer, DocumentLoss
 from kassay.record import read_kind
 from kassay.stats.bootstrap import relative_mean_bounds
 from kassay.stats.exact import binomial_upper, gate_power, largest_losses
-
-import numpy as np
 
 ALPHA = 0.05
 MARGINS = (0.01, 0.02, 0.03)
@@ -32,7 +32,10 @@ def main(run_dir: Path) -> None:
     study = json.loads((run_dir / "plan.json").read_bytes())["config"]["study"]
     if study["split"] != "development":
         sys.exit(f"error: {run_dir} is a run on `{study['split']}`; margins are chosen on development data only")
-    print("| model | recipe | task | lost / n | upper 95 % |", *(f" power n={n} m={m:.1%} |" for n in SIZES for m in MARGINS))
+    print(
+        "| model | recipe | task | lost / n | upper 95 % |",
+        *(f" power n={n} m={m:.1%} |" for n in SIZES for m in MARGINS),
+    )
     print("|---" * (5 + len(SIZES) * len(MARGINS)) + "|")
     for path in sorted((run_dir / "stages").glob("quality.*/records.jsonl")):
         model = path.parent.name.partition(".")[2]
@@ -50,9 +53,7 @@ def main(run_dir: Path) -> None:
 
 def loss_row(model: str, recipe: str, task: str, answers: list[Answer], control: str) -> str:
     """One recipe on one task: development losses and the power of gates at the observed rate / at its upper bound."""
-    right = {
-        (record.recipe, record.item_id): record.outcome == "correct" for record in answers if record.task == task
-    }
+    right = {(record.recipe, record.item_id): record.outcome == "correct" for record in answers if record.task == task}
     items = [item for name, item in right if name == control]
     lost = sum(right[control, item] and not right[recipe, item] for item in items)
     upper = binomial_upper(lost, len(items), alpha=ALPHA).bound

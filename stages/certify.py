@@ -52,10 +52,15 @@ def conclude(stage: Stage, records: list[CertificateRecord]) -> Metrics | Reject
     """Passed if every certificate is as expected, or passes where nothing is expected."""
     surprising = [record for record in records if record.as_expected is False]
     unproved = [record for record in records if record.expected is None and record.verdict != "pass"]
-    metrics: Metrics = {"certificates": len(records), "as expected": sum(bool(record.as_expected) for record in records)}
+    metrics: Metrics = {
+        "certificates": len(records),
+        "as expected": sum(bool(record.as_expected) for record in records),
+    }
     if not surprising and not unproved:
         return metrics
-    said = [f"{record.candidate} on {record.model}: {record.verdict}, expected {record.expected}" for record in surprising]
+    said = [
+        f"{record.candidate} on {record.model}: {record.verdict}, expected {record.expected}" for record in surprising
+    ]
     said += [f"{record.candidate} on {record.model}: {record.verdict}" for record in unproved]
     return stage.rejected("; ".join(said), **metrics)
 
@@ -129,7 +134,9 @@ def nll_plan(study: dict[str, Any], candidate: str) -> RelativeLossPlan:
 def gate_record(model: str, gate: GateResult) -> GateRecord:
     """A gate's result as a record."""
     body = asdict(gate)
-    return GateRecord(model=model, **{field.name: body[field.name] for field in fields(GateRecord) if field.name != "model"})
+    return GateRecord(
+        model=model, **{field.name: body[field.name] for field in fields(GateRecord) if field.name != "model"}
+    )
 
 
 def certificate_record(study: dict[str, Any], model: str, made: Certificate) -> CertificateRecord:

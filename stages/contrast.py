@@ -23,7 +23,8 @@ def run(stage: Stage) -> Metrics:
     check_identity(cells)
     orders = [tuple(order) for order in stage.json_input("orders")["orders"]]
     measured = [
-        BlockCell(block=cell.block, position=cell.position, arm=cell.recipe, rate_per_s=rate_per_s(cell)) for cell in cells
+        BlockCell(block=cell.block, position=cell.position, arm=cell.recipe, rate_per_s=rate_per_s(cell))
+        for cell in cells
     ]
     verdicts = certificate_verdicts(stage)
     control, *candidates = timing["arms"]

@@ -30,7 +30,9 @@ def run(stage: Stage) -> Metrics:
         elapsed: dict[str, list[int]] = {recipe.name: [] for recipe in recipes}
         for _ in range(WARMUPS + params["repetitions"]):
             for recipe in recipes:
-                elapsed[recipe.name].append(decode_ns(model, recipe, scales, operands, context_BT, params["output_tokens"]))
+                elapsed[recipe.name].append(
+                    decode_ns(model, recipe, scales, operands, context_BT, params["output_tokens"])
+                )
         for recipe in recipes:
             stage.append(
                 SweepCell(
@@ -54,9 +56,7 @@ def powers(largest: int) -> list[int]:
     return [*grid, largest]
 
 
-def decode_ns(
-    model: Any, recipe: Recipe, scales: Any, operands: Any, context_BT: torch.Tensor, steps: int
-) -> int:
+def decode_ns(model: Any, recipe: Recipe, scales: Any, operands: Any, context_BT: torch.Tensor, steps: int) -> int:
     """Nanoseconds of `steps` decode steps of the whole batch."""
     cache = reference.filled(model, recipe, scales, operands, steps)
     started = time.monotonic_ns()

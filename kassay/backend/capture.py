@@ -47,9 +47,7 @@ def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
     reads: list[Read] = []
     written: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def attend(
-        module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
+    def attend(module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         out_BTHD, weights = sdpa_attention_forward(module, q, k, v, *args, **kwargs)
         new_k, new_v = written[-1]
         out = out_BTHD.transpose(1, 2)

@@ -87,9 +87,7 @@ def geometry_of(model: Any) -> Geometry:
     """What the model's attention layers store for each token. Raises ModelError for sliding windows."""
     config = model.config
     if others := set(getattr(config, "layer_types", None) or []) - {"full_attention"}:
-        raise ModelError(
-            f"layers of type `{'`, `'.join(sorted(others))}` are not supported, only `full_attention`"
-        )
+        raise ModelError(f"layers of type `{'`, `'.join(sorted(others))}` are not supported, only `full_attention`")
     window = getattr(config, "sliding_window", None)
     if window is not None and getattr(config, "use_sliding_window", True):
         raise ModelError(f"sliding-window attention ({window} tokens) is not supported by the recipe cache")
@@ -104,9 +102,7 @@ def prefill(model: Any, ids_BT: torch.Tensor) -> Operands:
     return cache.operands()
 
 
-def filled(
-    model: Any, recipe: Recipe, scales: Scales | None, operands: Operands, more_tokens: int
-) -> RecipeCache:
+def filled(model: Any, recipe: Recipe, scales: Scales | None, operands: Operands, more_tokens: int) -> RecipeCache:
     """A cache of `recipe` that holds a prefilled context and has room for `more_tokens`."""
     capacity = operands[0][0].shape[2] + more_tokens
     cache = RecipeCache(recipe, geometry_of(model), scales, capacity)
@@ -138,9 +134,7 @@ def generate(
     columns: list[torch.Tensor] = []
     stopped_B = torch.zeros(question_BT.shape[0], dtype=torch.bool)
     while len(columns) < cap_tokens and not bool(stopped_B.all()):
-        ids_BT = (
-            model(ids_BT, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
-        )
+        ids_BT = model(ids_BT, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
         columns.append(ids_BT)
         stopped_B |= ids_BT[:, 0] == stop_id
     rows: list[list[int]] = torch.cat(columns, dim=1).tolist()
@@ -152,8 +146,6 @@ def forced(model: Any, cache: RecipeCache, last_B1: torch.Tensor, steps: int) ->
     ids_BT = last_B1
     columns: list[torch.Tensor] = []
     for _ in range(steps):
-        ids_BT = (
-            model(ids_BT, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
-        )
+        ids_BT = model(ids_BT, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
         columns.append(ids_BT)
     return torch.cat(columns, dim=1)

@@ -32,8 +32,8 @@ def read_assignments(path: Path, origin: str) -> list[Assignment]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{name}:{line}: not UTF-8: byte 0x{error.object[error.start]:02x}") from None
+        number = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{name}:{number}: not UTF-8: byte 0x{error.object[error.start]:02x}") from None
     if text.startswith("\ufeff"):
         raise ConfigError(f"{name}:1: starts with a byte-order mark; save the file as UTF-8 without it")
     found: list[Assignment] = []

@@ -36,7 +36,8 @@ def compose(workflow_dir: Path, settings: dict[str, Setting], overrides: list[st
     except (HydraException, OmegaConfBaseException) as error:
         first = str(error).strip().splitlines()[0]
         raise ConfigError(
-            f"{workflow_dir.name}/workflow.yaml: {first}", hint='an override reads SET="study.alpha=0.05"; quote what is not a plain word'
+            f"{workflow_dir.name}/workflow.yaml: {first}",
+            hint='an override reads SET="study.alpha=0.05"; quote what is not a plain word',
         ) from None
     return cast(dict[str, Any], plain)
 

@@ -6,6 +6,7 @@ together, and .config is written only when there is none.
 
 import difflib
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from kassay.config.assignments import STRING, Assignment, quoted, read_assignmen
 from kassay.errors import ConfigError
 
 Value = bool | int | str
+HEADER = "# kassay configuration; edit with `make menuconfig`\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +144,10 @@ def choice_conflicts(kconf: kconfiglib.Kconfig, assignments: list[Assignment]) -
         key = (symbol.choice, assignment.where.rpartition(":")[0])
         other = picked.setdefault(key, assignment)
         if other.name != assignment.name:
-            errors.append(f"{assignment.where}: `{assignment.name}=y` picks a second member of one choice; {other.where} picked `{other.name}`")
+            errors.append(
+                f"{assignment.where}: `{assignment.name}=y` picks a second member of one choice; "
+                f"{other.where} picked `{other.name}`"
+            )
     return errors
 
 
@@ -193,7 +198,12 @@ def command_line_assignments(kconf: kconfiglib.Kconfig, variables: dict[str, str
         symbol = kconf.syms.get(name)
         is_string = symbol is not None and symbol.orig_type == kconfiglib.STRING
         made.append(
-            Assignment(name=name, text=quoted(text) if is_string else text, where=f"command line: {name}", origin="command line")
+            Assignment(
+                name=name,
+                text=quoted(text) if is_string else text,
+                where=f"command line: {name}",
+                origin="command line",
+            )
         )
     return made
 
@@ -218,7 +228,10 @@ def set_variables(variables: dict[str, str], root: Path, target: Path) -> bool:
 
 def save(kconf: kconfiglib.Kconfig, target: Path) -> bool:
     """Write .config atomically if its content differs; an edited one that is replaced is kept as .config.old."""
-    content = kconf._config_contents("# kassay configuration; edit with `make menuconfig`\n").encode()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".config-") as folder:
+        made = Path(folder) / "config"
+        kconf.write_config(str(made), header=HEADER, save_old=False)
+        content = made.read_bytes()
     if target.is_file():
         before = target.read_bytes()
         if before == content:
@@ -232,7 +245,8 @@ def load(root: Path, config: Path) -> dict[str, Setting]:
     """Typed settings of .config with their provenance. Raises ConfigError if it is missing or not strictly valid."""
     if not config.is_file():
         raise ConfigError(
-            f"no configuration: {paths.shown(config)} does not exist", hint="make defconfig-decode-cpu (or another of make listdefconfigs)"
+            f"no configuration: {paths.shown(config)} does not exist",
+            hint="make defconfig-decode-cpu (or another of make listdefconfigs)",
         )
     with tree(root) as kconf:
         defaults = {symbol.name: symbol.str_value for symbol in kconf.unique_defined_syms}

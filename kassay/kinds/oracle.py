@@ -15,25 +15,15 @@ class OracleCase(Record):
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
     layer: int = doc("Layer from 0.")
-    case: str = doc(
-        "`chunk`: the model's own pass over several tokens; `replay`: sdpa on its stored operands."
-    )
+    case: str = doc("`chunk`: the model's own pass over several tokens; `replay`: sdpa on its stored operands.")
     mutation: str | None = doc("Name of the injected fault, null for a clean case.")
     quantity: str = doc(
         "`output`, `log_normalizer`, `codes` or `scales`; of a fault the first that caught it, else `output`."
     )
-    max_abs_error: float = doc(
-        "Largest absolute error; of codes and scales the number of differing elements."
-    )
-    relative_error: float = doc(
-        "Norm of the error over the reference's; of codes and scales the differing share."
-    )
+    max_abs_error: float = doc("Largest absolute error; of codes and scales the number of differing elements.")
+    relative_error: float = doc("Norm of the error over the reference's; of codes and scales the differing share.")
     tolerance: float = doc("Largest relative error that is within; 0 of codes and scales.")
-    peak_error: float = doc(
-        "Largest absolute error over the reference's largest element; of bits the same share."
-    )
-    peak_tolerance: float = doc(
-        "Largest peak error that is within, derived from the operands; 0 of codes and scales."
-    )
+    peak_error: float = doc("Largest absolute error over the reference's largest element; of bits the same share.")
+    peak_tolerance: float = doc("Largest peak error that is within, derived from the operands; 0 of codes and scales.")
     within: bool = doc("Whether both errors are at most the tolerance; false for NaN and for another shape.")
     caught: bool | None = doc("Whether the fault was noticed, null for a clean case.")

@@ -50,4 +50,6 @@ class ArmStorage(Record):
     recipe: str = doc("Name of the recipe.")
     key_dtype: str = doc("dtype of the stored keys as the tensors report it.")
     value_dtype: str = doc("dtype of the stored values as the tensors report it.")
-    scales_sha256: str | None = doc("Digest of the scales artifact that was loaded, null for recipes without fixed scales.")
+    scales_sha256: str | None = doc(
+        "Digest of the scales artifact that was loaded, null for recipes without fixed scales."
+    )

@@ -49,17 +49,13 @@ def fp16_operand(x: torch.Tensor) -> torch.Tensor:
     operand = x.to(torch.float16)
     low, high = torch.aminmax(operand)
     if not (math.isfinite(float(low)) and math.isfinite(float(high))):
-        raise KassayError(
-            "a key or value is not finite in FP16 (largest 65504): these recipes cannot store it"
-        )
+        raise KassayError("a key or value is not finite in FP16 (largest 65504): these recipes cannot store it")
     return operand
 
 
 def decode(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """FP32 values of finite codes; exact up to the one rounding of the product with the scale."""
-    halves = (
-        codes.view(torch.int8).to(torch.int16).bitwise_left_shift_(SHIFT).bitwise_and_(CLEAR_DOUBLED_SIGN)
-    )
+    halves = codes.view(torch.int8).to(torch.int16).bitwise_left_shift_(SHIFT).bitwise_and_(CLEAR_DOUBLED_SIGN)
     return halves.view(torch.float16).float().mul_(scale * BIAS_DIFFERENCE)
 
 
@@ -168,9 +164,7 @@ class RecipeLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transfor
 class RecipeCache(Cache):
     """A cache that stores what `recipe` says for a model of `geometry`."""
 
-    def __init__(
-        self, recipe: Recipe, geometry: Geometry, scales: Scales | None, capacity_tokens: int
-    ) -> None:
+    def __init__(self, recipe: Recipe, geometry: Geometry, scales: Scales | None, capacity_tokens: int) -> None:
         check_scales(recipe, geometry, scales)
         self.recipe = recipe
         self.stored = [
@@ -193,8 +187,7 @@ class RecipeCache(Cache):
         if self.recipe.policy != "none":
             raise KassayError(f"recipe `{self.recipe.name}` keeps codes: its operands cannot be had back")
         return [
-            (layer.key_plane.rebuilt(torch.float16), layer.value_plane.rebuilt(torch.float16))
-            for layer in self.stored
+            (layer.key_plane.rebuilt(torch.float16), layer.value_plane.rebuilt(torch.float16)) for layer in self.stored
         ]
 
     def storages(self) -> list[Storage]:
@@ -205,9 +198,7 @@ class RecipeCache(Cache):
                 found.append(Storage(layer=index, part=f"{part}s", tensor=held.data_BHTD, tokens=held.tokens))
                 if held.dynamic:
                     found.append(
-                        Storage(
-                            layer=index, part=f"{part}_scales", tensor=held.scale_BHT1, tokens=held.tokens
-                        )
+                        Storage(layer=index, part=f"{part}_scales", tensor=held.scale_BHT1, tokens=held.tokens)
                     )
                 elif held.scale is not None:
                     found.append(Storage(layer=index, part=f"{part}_scales", tensor=held.scale, tokens=1))
@@ -230,16 +221,12 @@ def check_scales(recipe: Recipe, geometry: Geometry, scales: Scales | None) -> N
         given = (scales or {}).get(component, [])
         if len(given) != geometry.layers:
             raise KassayError(
-                f"recipe `{recipe.name}` needs {geometry.layers} scales of component `{component}`, "
-                f"got {len(given)}"
+                f"recipe `{recipe.name}` needs {geometry.layers} scales of component `{component}`, got {len(given)}"
             )
         used = torch.tensor(given, dtype=torch.float32)
-        if bad := [
-            scale for scale, kept in zip(given, used.tolist(), strict=True) if not 0 < kept < math.inf
-        ]:
+        if bad := [scale for scale, kept in zip(given, used.tolist(), strict=True) if not 0 < kept < math.inf]:
             raise KassayError(
-                f"recipe `{recipe.name}`: a scale of component `{component}` is {bad[0]}, "
-                "allowed is above 0 in FP32"
+                f"recipe `{recipe.name}`: a scale of component `{component}` is {bad[0]}, allowed is above 0 in FP32"
             )
         if all(scale == 1.0 for scale in given):
             raise KassayError(

@@ -24,9 +24,7 @@ Codes = npt.NDArray[np.uint8]
 
 def scale_of(amax: Floats) -> Floats:
     """Scale of a largest absolute value (any shape, FP32, finite): max(amax, 1e-12) times fp32(1/448)."""
-    return np.asarray(
-        np.maximum(amax.astype(np.float32), np.float32(SCALE_FLOOR)) * RECIPROCAL, dtype=np.float32
-    )
+    return np.asarray(np.maximum(amax.astype(np.float32), np.float32(SCALE_FLOOR)) * RECIPROCAL, dtype=np.float32)
 
 
 def encode(x: Floats, scale: Floats) -> Codes:

@@ -129,9 +129,7 @@ def inert(clean: Stored, faulty: Stored) -> bool:
     ) and (clean.causal, clean.first_query) == (faulty.causal, faulty.first_query)
 
 
-def fault(
-    name: str, title: str, applies: Callable[[Recipe], bool], inject: Callable[[Stored], Stored]
-) -> Mutation:
+def fault(name: str, title: str, applies: Callable[[Recipe], bool], inject: Callable[[Stored], Stored]) -> Mutation:
     """A Mutation in one line."""
     return Mutation(name=name, title=title, applies=applies, inject=inject)
 
@@ -177,16 +175,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     fault("causal_mask_missing", "queries see later tokens", always, lambda s: replace(s, causal=False)),
     fault("e4m3fnuz_decoding", "codes read as E4M3FNUZ", scaled, lambda s: both(s, as_fnuz)),
-    fault(
-        "key_code_corrupted", "the sign of one key", always, lambda s: replace(s, keys=sign_flipped(s.keys))
-    ),
+    fault("key_code_corrupted", "the sign of one key", always, lambda s: replace(s, keys=sign_flipped(s.keys))),
     fault(
         "value_code_corrupted",
         "the sign of one value",
         always,
         lambda s: replace(s, values=sign_flipped(s.values)),
     ),
-    fault(
-        "values_zeroed", "40 % of V zeroed", always, lambda s: replace(s, values=two_fifths_zeroed(s.values))
-    ),
+    fault("values_zeroed", "40 % of V zeroed", always, lambda s: replace(s, values=two_fifths_zeroed(s.values))),
 )

@@ -43,9 +43,7 @@ class Component:
 
     data_BGSD: npt.NDArray[Any]  # uint8 codes or FP16 values
     scale: npt.NDArray[np.float32] | None  # B G S 1 if dynamic, one number if fixed, None for FP16 values
-    other_scale: (
-        npt.NDArray[np.float32] | None
-    )  # under a fixed policy the calibrated scale of the other component
+    other_scale: npt.NDArray[np.float32] | None  # under a fixed policy the calibrated scale of the other component
     decoded_as: str  # `fp16` or `e4m3fn`; a fault may put another 8-bit format here
 
 
@@ -129,9 +127,7 @@ def decoded(component: Component) -> Doubles:
     data = component.data_BGSD
     if component.scale is None:
         return data.astype(np.float64)
-    return np.asarray(
-        data.view(ml_dtypes.float8_e4m3fn).astype(np.float64) * component.scale.astype(np.float64)
-    )
+    return np.asarray(data.view(ml_dtypes.float8_e4m3fn).astype(np.float64) * component.scale.astype(np.float64))
 
 
 def reference_attention(
@@ -141,9 +137,7 @@ def reference_attention(
     b, h, t, d = q_BHTD.shape
     g, s = k_BGSD.shape[1:3]
     q_BGRTD = q_BHTD.astype(np.float64).reshape(b, g, h // g, t, d)
-    logits = np.einsum("bgrtd,bgsd->bgrts", q_BGRTD, k_BGSD.astype(np.float64), optimize=True) / np.sqrt(
-        float(d)
-    )
+    logits = np.einsum("bgrtd,bgsd->bgrts", q_BGRTD, k_BGSD.astype(np.float64), optimize=True) / np.sqrt(float(d))
     hidden_TS = np.arange(s)[None, :] > np.arange(s - t, s)[:, None]
     logits[..., hidden_TS] = -np.inf
     peak = logits.max(axis=-1, keepdims=True)
@@ -177,6 +171,4 @@ def reference_of(stored: Stored) -> Reference:
     """The reference of one layer's clean stored operands."""
     k_BGSD = decoded(stored.keys)
     out_BHTD, lse_BHT = reference_attention(stored.q_BHTD, k_BGSD, decoded(stored.values))
-    return Reference(
-        out_BHTD=out_BHTD, lse_BHT=lse_BHT, peak_tolerance=peak_tolerance_of(stored.q_BHTD, k_BGSD)
-    )
+    return Reference(out_BHTD=out_BHTD, lse_BHT=lse_BHT, peak_tolerance=peak_tolerance_of(stored.q_BHTD, k_BGSD))

@@ -7,6 +7,7 @@ numbers. Links lead to the raw files beside the page and are relative to the run
 from kassay.report.evidence import Report
 from kassay.report.findings import findings, verdict_line
 from kassay.report.markup import Markup, definitions, tag
+from kassay.report.numerics import oracle_section
 from kassay.report.performance import memory_section, saturation_section, timing_section
 from kassay.report.provenance import (
     asked_section,
@@ -16,7 +17,7 @@ from kassay.report.provenance import (
     raw_section,
     stage_section,
 )
-from kassay.report.sections import gate_section, oracle_section, verdict_section
+from kassay.report.sections import gate_section, verdict_section
 from kassay.report.style import CSS
 from kassay.report.words import clean, counted
 

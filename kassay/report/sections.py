@@ -1,18 +1,17 @@
-"""The sections of the page on quality: verdicts, gates with their bounds, the numerical oracle.
+"""The sections of the page on quality: verdicts, gates with their bounds.
 
 Every planned row is there: one without a result says `not run` and why. Figures come from kassay.report.figures, and
 behind each stands its data as a table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from kassay.kinds.oracle import OracleCase
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
 from kassay.report import figures
 from kassay.report.drawing import Drawing, styles
 from kassay.report.evidence import Report
-from kassay.report.findings import cache_bytes, candidates, oracle_counts, verdicts
+from kassay.report.findings import cache_bytes, candidates, verdicts
 from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
 from kassay.report.model import NOT_RUN
 from kassay.report.words import ABSENT, fixed, percent, title
@@ -202,103 +201,3 @@ def storage_table(report: Report) -> Markup | None:
         rows,
     )
     return tag("details", tag("summary", "data table: what the caches really stored"), made)
-
-
-def oracle_section(report: Report) -> Markup:
-    """Worst error over tolerance per model and recipe, and what became of every injected fault."""
-    cases = report.of(OracleCase)
-    if not cases:
-        return section("oracle", "Numerical oracle", absent(report, "oracle", "oracle"))
-    within, clean, caught, injected = oracle_counts(list(cases))
-    lead = (
-        f"{within:,} of {clean:,} clean comparisons are within tolerance of a float64 reference on the stored operands; "
-        f"{caught:,} of {injected:,} injected faults were caught."
-    )
-    keys = sorted(
-        {(case.model, case.recipe) for case in cases},
-        key=lambda key: (key[0], recipes_of(report).index(key[1]) if key[1] in recipes_of(report) else 99),
-    )
-    rows = [
-        oracle_row(model, recipe, [c for c in cases if (c.model, c.recipe) == (model, recipe)])
-        for model, recipe in keys
-    ]
-    done = {model for model, _ in keys}
-    rows += [
-        [
-            cell(model),
-            cell(""),
-            *numbers(*[ABSENT] * 4),
-            cell([word(NOT_RUN), tag("span", report.run.why_absent("oracle"), class_="sub")]),
-        ]
-        for model in report.run.models
-        if model not in done
-    ]
-    header = [
-        "model",
-        "recipe",
-        "comparisons",
-        "worst error / tolerance",
-        "differing codes, scales",
-        "faults caught",
-        "result",
-    ]
-    return section(
-        "oracle",
-        "Numerical oracle",
-        tag("p", lead),
-        table(
-            "Clean comparisons by recipe; an error is the larger of relative and peak error.",
-            header,
-            rows,
-            right=(2, 3, 4, 5),
-        ),
-        fault_table(cases),
-    )
-
-
-def oracle_row(model: str, recipe: str, cases: Sequence[OracleCase]) -> list[Markup]:
-    """One model and recipe."""
-    clean = [case for case in cases if case.mutation is None]
-    exact = [case for case in clean if case.tolerance == 0]
-    shares = [worst(case) / case.tolerance for case in clean if case.tolerance > 0]
-    faults = [case for case in cases if case.mutation is not None]
-    good = all(case.within for case in clean) and all(case.caught for case in faults)
-    return [
-        cell(model),
-        tag("th", title(recipe), scope="row"),
-        *numbers(f"{len(clean):,}", fixed(max(shares), 3) if shares else ABSENT),
-        *numbers(f"{sum(case.max_abs_error or 0 for case in exact):,.0f}" if exact else ABSENT),
-        *numbers(f"{sum(case.caught is True for case in faults)} of {len(faults)}" if faults else ABSENT),
-        cell(word("pass" if good else "fails")),
-    ]
-
-
-def worst(case: OracleCase) -> float:
-    """The larger of the two errors that are bounded; infinite where one was not finite."""
-    found = (case.relative_error, case.peak_error)
-    return float("inf") if None in found else max(found)
-
-
-def fault_table(cases: Iterable[OracleCase]) -> Markup | None:
-    """Injected faults by name: how many were caught."""
-    by_name: dict[str, list[OracleCase]] = {}
-    for case in cases:
-        if case.mutation is not None:
-            by_name.setdefault(case.mutation, []).append(case)
-    if not by_name:
-        return None
-    rows = [
-        [
-            tag("th", name.replace("_", " "), scope="row"),
-            *numbers(f"{sum(case.caught is True for case in own)} of {len(own)}"),
-            cell(", ".join(sorted({case.quantity for case in own if case.caught}))),
-            cell(word("pass" if all(case.caught for case in own) else "fails")),
-        ]
-        for name, own in by_name.items()
-    ]
-    return table(
-        "Injected faults: the oracle must notice every one.",
-        ["fault", "caught", "noticed in", "result"],
-        rows,
-        right=(1,),
-    )

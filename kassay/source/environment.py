@@ -75,7 +75,9 @@ def install(requirements: list[str], home: Path, log: Path) -> None:
             if done.returncode != 0:
                 stream.flush()
                 said = log.read_text(errors="replace").strip().splitlines()[-12:]
-                raise SourceError(f"`uv {argv[1]}` ended with {done.returncode}:", *said, hint="an index or find-links may be missing")
+                raise SourceError(
+                    f"`uv {argv[1]}` ended with {done.returncode}:", *said, hint="an index or find-links may be missing"
+                )
 
 
 def attest(python: Path, pins: dict[str, Any]) -> dict[str, Any]:

@@ -90,7 +90,9 @@ def test_an_unexpected_verdict_is_rejected(run_stage: Callable[..., Any], tmp_pa
     ran = judge(run_stage, tmp_path, records(), study)
     assert (ran.code, ran.outcome.word) == (3, "rejected")
     assert "k8v8-f on toy: fails, expected pass" in ran.outcome.reason
-    assert {g["verdict"] for g in ran.records("certificate")} == {"pass", "fails"}, "expectation must not move a verdict"
+    assert {g["verdict"] for g in ran.records("certificate")} == {"pass", "fails"}, (
+        "expectation must not move a verdict"
+    )
 
 
 def test_without_expectation_a_certificate_must_pass(run_stage: Callable[..., Any], tmp_path: Path) -> None:
