@@ -1,7 +1,8 @@
 """The loop: start what is ready while resources allow, wait for one, record its outcome, go on.
 
 Independent branches continue after a rejection or a crash. A stage whose key is equal is reused, from this run or
-from an earlier one, which is then named. A run directory has one owner. What ended a stage is written before the next starts.
+from an earlier one, which is then named. A run directory has one owner. What ended a stage is written before the next
+starts.
 """
 
 import json

@@ -5,7 +5,8 @@
 
 Reads the quality stages' records of a *development* run (it refuses another split) and prints, for every recipe, the
 development gross losses with their one-sided 95 % upper bound, and the power of the planned gate at the observed
-rate and at that bound; for the prediction loss, the bootstrap upper bound at the planned number of documents. Never imported.
+rate and at that bound; for the prediction loss, the bootstrap upper bound at the planned number of documents. Never
+imported.
 """
 
 import json

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kassay.report.markup import Markup, tag
 from kassay.report.model import NOT_RUN, THIS_REPORT, RunView, StageView
-from kassay.report.words import clean, seconds
+from kassay.report.words import clean
 
 NODE_PX = (94, 50)
 GAP_PX = (22, 14)
@@ -19,7 +19,7 @@ COLOURS = {
     "unmet": "var(--open)",
     "blocked": "var(--open)",
 }
-LONGEST_NAME = 15  # characters of a line that fit a node
+LONGEST_LINE = 15  # characters that fit a node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def node(stage: StageView, place: Place) -> Markup:
     head, _, member = stage.name.partition(".")
     colour = COLOURS.get(stage.word, "var(--soft)")
     solid = stage.word not in (NOT_RUN, THIS_REPORT) and not stage.reused
-    took = "" if stage.duration_s is None else f" {seconds(stage.duration_s)}"
+    took = "" if stage.duration_s is None else f" {brief(stage.duration_s)}"
     state = "reused" if stage.reused and stage.word == "passed" else f"{stage.word}{took}"
     return tag(
         "g",
@@ -125,6 +125,11 @@ def node(stage: StageView, place: Place) -> Markup:
     )
 
 
+def brief(duration_s: float) -> str:
+    """A duration in few characters."""
+    return f"{duration_s:.1f} s" if duration_s < 10 else f"{duration_s:.0f} s" if duration_s < 1000 else f"{duration_s / 60:.0f} min"
+
+
 def text(x: int, y: int, content: str, *, fill: str = "var(--ink)", weight: str = "400") -> Markup:
     """One line of text in a node."""
-    return tag("text", clean(content, LONGEST_NAME), x=x, y=y, fill=fill, font_weight=weight)
+    return tag("text", clean(content)[:LONGEST_LINE], x=x, y=y, fill=fill, font_weight=weight)

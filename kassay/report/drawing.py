@@ -51,7 +51,7 @@ SETTINGS: Any = {
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
     "legend.frameon": False,
-    "hatch.linewidth": 0.6,
+    "hatch.linewidth": 0.9,
     "figure.constrained_layout.use": True,
 }
 POINTS_PER_INCH = 72  # one point of the drawing is one CSS pixel
@@ -96,7 +96,7 @@ def styles(recipes: list[str], control: str) -> dict[str, Style]:
         family = family_of[recipe]
         rank = seen[family] = seen.get(family, -1) + 1
         colour = SERIES[0] if recipe == control else SERIES[1 + families.index(family) % (len(SERIES) - 1)]
-        shape = 0 if recipe == control else families.index(family) % len(FILLED)
+        shape = 0 if recipe == control else 1 + families.index(family) % (len(FILLED) - 1)
         marker = HOLLOW[shape] if rank % 2 else FILLED[shape]
         made[recipe] = Style(colour=colour, marker=marker, hollow=bool(rank % 2))
     return made
@@ -131,7 +131,7 @@ def svg_of(text: str, name: str, width_px: int) -> str:
     )
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
     body = re.sub(r'(xlink:href="|url\()#', rf"\1#{name}-", body).replace("xlink:href", "href")
-    body = re.sub(r"font: ([^;\"]*?)(\d[\d.]*px)[^;\"]*", r"font: \1\2 var(--sans)", body)
+    body = re.sub(r"font-family: [^;\"]*", "font-family: var(--sans)", body)
     for placeholder, variable in VARIABLES.items():
         body = body.replace(placeholder, variable)
     return body.strip()

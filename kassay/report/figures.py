@@ -31,7 +31,7 @@ from kassay.stats.hill import hill_curve
 
 NS_PER_S = 1e9
 BEYOND = 4.0  # curves are dashed up to this multiple of the largest batch
-JITTER = 0.035  # of a factor in batch: repetitions side by side, in x only
+JITTER = 0.06  # of a factor in batch: repetitions side by side, in x only
 PANEL_PX = (452, 330)
 CURVE_POINTS = 200
 
@@ -85,10 +85,10 @@ def hill_points(axes: Any, cells: Sequence[SweepCell], style: Style, rank: float
         rates = [cell.batch * cell.output_tokens * NS_PER_S / elapsed for elapsed in cell.elapsed_ns]
         middle = (len(rates) - 1) / 2
         x = [
-            cell.batch * 2 ** (2.5 * JITTER * rank + JITTER * (index - middle)) for index in range(len(rates))
+            cell.batch * 2 ** (1.2 * JITTER * rank + JITTER * (index - middle)) for index in range(len(rates))
         ]
         points = style.points() | {"linestyle": "none", "zorder": 4, "markeredgewidth": 1.0}
-        axes.plot(x[cell.warmups :], rates[cell.warmups :], markersize=4.2, **points)
+        axes.plot(x[cell.warmups :], rates[cell.warmups :], markersize=3.8, **points)
         points |= {"markerfacecolor": "none", "alpha": 0.5}
         axes.plot(x[: cell.warmups], rates[: cell.warmups], markersize=3.2, **points)
 
@@ -118,12 +118,13 @@ def ceiling_mark(axes: Any, fit: SaturationRecord, style: Style, x: float) -> No
 
 
 def plain_log_ticks(axes: Any) -> None:
-    """1, 2, 5 ticks of a log axis as plain numbers, so many that at least two are inside."""
+    """Round ticks of a log axis as plain numbers, more of them where the axis spans less than a decade."""
     low, high = axes.get_ylim()
+    steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
     ticks = [
         m * 10.0**e
         for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for m in (1, 2, 5)
+        for m in steps
     ]
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
@@ -286,7 +287,7 @@ def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
             width = (
                 np.array([sum(held.get((recipe, part), 0) for part in members) for recipe in recipes]) / 2**20
             )
-            hatch = ("", "////", "....")[index]
+            hatch = ("", "//", "")[index]
             axes.barh(
                 range(len(recipes)),
                 width,
@@ -301,7 +302,13 @@ def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
             left += width
         for row, recipe in enumerate(recipes):
             share = f", {percent(totals[recipe] / totals[control], 1)}" if totals.get(control) else ""
-            axes.annotate(f"  {size(totals[recipe])}{share}", (left[row], row), va="center", fontsize=9.5)
+            axes.annotate(f"{size(totals[recipe])}{share}",
+                (left[row], row),
+                va="center",
+                fontsize=9.5,
+                xytext=(5, 0),
+                textcoords="offset points",
+            )
         axes.set_yticks(range(len(recipes)), [title(recipe) for recipe in recipes])
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)

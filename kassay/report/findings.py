@@ -27,6 +27,9 @@ from kassay.report.words import (
 )
 
 
+PLURALS = {"fails": "fail"}  # of verdict words; `pass` is read as a noun for one and as a verb for many
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One sentence and the section that it sums up."""
@@ -103,7 +106,7 @@ def quality(report: Report) -> str:
     if not made:
         return f"not judged: {one_line(report.run.why_absent('certify'))}"
     spread = Counter(record.verdict for record in made)
-    said = listed([f"{count} {verdict}" for verdict, count in spread.items()])
+    said = listed([f"{count} {verdict if count == 1 else PLURALS.get(verdict, verdict)}" for verdict, count in spread.items()])
     against = listed(sorted({title(record.control) for record in made}))
     return f"Of {counted(len(made), 'certificate')} against {against}: {said}."
 

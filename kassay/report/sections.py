@@ -16,10 +16,11 @@ from kassay.report.markup import Content, Markup, cell, numbers, section, table,
 from kassay.report.model import NOT_RUN
 from kassay.report.words import ABSENT, fixed, percent, title
 
+UNSURE_STATES = ("shape_misfit", "ceiling_extrapolated", "not_identifiable")
 CLASS_OF = {
     **dict.fromkeys(("pass", "passed", "gain confirmed", "usable"), "good"),
     **dict.fromkeys(("fails", "rejected", "crashed"), "bad"),
-    **dict.fromkeys(("unestablished", "ineligible", "unmet", "blocked", "shape_misfit"), "open"),
+    **dict.fromkeys(("unestablished", "ineligible", "unmet", "blocked", *UNSURE_STATES), "open"),
 }
 GLYPH_OF = {"good": "✓ ", "bad": "✗ ", "open": "? "}
 

@@ -44,13 +44,13 @@ nav ol { list-style: none; padding: 0; margin: .8rem 0 0; display: flex; flex-wr
 table { border-collapse: collapse; font-size: .86rem; line-height: 1.35; font-variant-numeric: tabular-nums;
   overflow-wrap: normal; }
 caption { text-align: left; padding-bottom: .35rem; }
-th, td { padding: .26rem .75rem .26rem 0; text-align: left; vertical-align: baseline; }
-th { font-weight: 600; }
+th, td { padding: .26rem .7rem .26rem 0; text-align: left; vertical-align: baseline; }
+th { font-weight: 600; } th[scope=row] { white-space: nowrap; }
 thead th { border-bottom: 1px solid var(--ink); vertical-align: bottom; font-size: .8rem; color: var(--soft); }
 table { border-bottom: 1px solid var(--ink); }
 tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child { border-top: 0; }
 .n { text-align: right; white-space: nowrap; }
-.free { min-width: 13rem; max-width: 30rem; overflow-wrap: anywhere; }
+.free { min-width: 10rem; max-width: 30rem; overflow-wrap: anywhere; }
 .word { font-weight: 600; white-space: nowrap; color: var(--none); }
 .word.good { color: var(--good); } .word.bad { color: var(--bad); } .word.open { color: var(--open); }
 .sub { display: block; color: var(--soft); font-size: .78rem; font-weight: 400; }
@@ -58,7 +58,7 @@ tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child {
 .verdicts { font-size: .95rem; } .verdicts th, .verdicts td { padding: .42rem 1.6rem .42rem 0; }
 .fault { border-left: 4px solid var(--bad); background: var(--panel); padding: .5rem .9rem; margin: .8rem 0; }
 .fault p { margin: .2rem 0; }
-.panels { display: flex; flex-wrap: wrap; gap: .4rem 1.6rem; }
+.panels { display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
 figure { margin: .8rem 0; min-width: 0; max-width: 100%; }
 figure svg { display: block; max-width: 100%; height: auto; }
 .wide { overflow-x: auto; } .wide svg { min-width: 46rem; }

@@ -1,211 +1,211 @@
-"""The reference backend on small models with random weights: loading, prefill, scoring, generation.
-
-Axes: B sequences, T tokens, V vocabulary.
-"""
+"""The reference backend on tiny random models of three architectures: files, cache, chunks and stopping."""
 
 import json
-import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import log_softmax
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from kassay import digest
 from kassay.backend import reference
 from kassay.backend.reference import ModelError
-from kassay.kv.cache import RecipeCache
-from kassay.kv.geometry import Geometry
-from kassay.kv.recipe import RECIPES, Recipe, recipe_named
+from kassay.kv.calibrate import AmaxFold
+from kassay.kv.recipe import RECIPES, recipe_named
 
-GEOMETRY = Geometry(layers=2, kv_heads=2, head_dim=16)
+ARCHITECTURES = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
 SIZES = {
-    "vocab_size": 61,
+    "vocab_size": 128,
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.4,
+    "head_dim": 8,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,  # large enough that attention is not uniform
+    "tie_word_embeddings": True,
 }
-KINDS = ("qwen2", "qwen3", "llama")
-SCALES = {"k": [0.031, 0.027], "v": [0.011, 0.013]}
-CONTEXT_TOKENS = 37
-# FP32 logits of a chunk and of single steps differ by the order of sums only; logits are of size 10.
-STEP_TOLERANCE = 2e-4
-every_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+CHUNK_TOLERANCE = 1e-3  # of the largest logit: a matmul of another shape may move an operand across a rounding edge
 
 
-def write_model(folder: Path, kind: str, **changes: Any) -> Path:
-    """A random model of one architecture with its digests beside it; returns its directory."""
-    torch.manual_seed(5)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(SIZES | changes)))
-    directory = folder / kind
-    model.save_pretrained(directory)
-    listed = {f"{kind}/{path.name}": digest.of_file(path) for path in sorted(directory.iterdir())}
-    (folder / "digests.json").write_text(json.dumps(listed))
+@pytest.fixture(autouse=True)
+def torch_as_it_was():
+    threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(grad)
+
+
+def save(folder, name, **changes):
+    """A checkpoint of `name` with its digests beside it, as data/models has them."""
+    config, model = ARCHITECTURES[name]
+    torch.manual_seed(1)
+    directory = folder / name
+    model(config(**{**SIZES, **changes})).save_pretrained(directory)
+    files = sorted(path for path in directory.iterdir() if path.is_file())
+    digests = {f"{name}/{path.name}": digest.of_file(path) for path in files}
+    (folder / "digests.json").write_text(json.dumps(digests))
     return directory
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Each small model, loaded as a stage loads it."""
-    before, threads = torch.is_grad_enabled(), torch.get_num_threads()
-    yield reference.load(write_model(tmp_path_factory.mktemp("models"), request.param), 1)
-    torch.set_grad_enabled(before)
-    torch.set_num_threads(threads)
+@pytest.fixture(params=ARCHITECTURES)
+def model(request, tmp_path):
+    return reference.load(save(tmp_path, request.param), 1)
 
 
-def ids(tokens: int, seed: int) -> torch.Tensor:
-    """ids_BT of three random sequences."""
-    return torch.randint(1, SIZES["vocab_size"], (3, tokens), generator=torch.Generator().manual_seed(seed))
+def ids(batch, tokens, seed=3):
+    return torch.randint(0, 128, (batch, tokens), generator=torch.Generator().manual_seed(seed))
 
 
-def cache_of(model: Any, recipe: Recipe, more_tokens: int) -> RecipeCache:
-    """A recipe's cache that holds the test's context."""
-    operands = reference.prefill(model, ids(CONTEXT_TOKENS, 0))
-    return reference.filled(model, recipe, SCALES, operands, more_tokens)
+def calibrated(operands):
+    fold = AmaxFold()
+    for layer, (k, v) in enumerate(operands):
+        fold.add("k", layer, k.numpy())
+        fold.add("v", layer, v.numpy())
+    scales = fold.scales(len(operands))
+    return {name: [one.scale for one in scales if one.component == name] for name in ("k", "v")}
 
 
-def test_a_loaded_model_is_ready(model: Any) -> None:
-    assert model.dtype == torch.float32 and not model.training
-    assert model.config._attn_implementation == "sdpa"
-    assert reference.geometry_of(model) == GEOMETRY
+class RoundedCache(DynamicCache):
+    """transformers' own cache of keys and values rounded to FP16."""
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        return super().update(key_states.half().float(), value_states.half().float(), *args, **kwargs)
 
 
-def test_prefill_gives_the_operands_of_transformers_own_cache(model: Any) -> None:
-    theirs = DynamicCache()
-    model(ids(CONTEXT_TOKENS, 0), past_key_values=theirs, use_cache=True)
-    for (k, v), layer in zip(reference.prefill(model, ids(CONTEXT_TOKENS, 0)), theirs.layers, strict=True):
-        assert k.dtype == v.dtype == torch.float16
-        assert k.shape == (3, 2, CONTEXT_TOKENS, 16)
-        for ours, full in ((k, layer.keys), (v, layer.values)):
-            # the first layer's operands are rounded once; later layers read what earlier ones rounded
-            assert not bool(((ours.float() - full).abs() > 2e-3 * full.abs().max()).any())
+def test_load_gives_an_fp32_model_and_its_geometry(model):
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    geometry = reference.geometry_of(model)
+    assert (geometry.layers, geometry.kv_heads, geometry.head_dim) == (2, 2, 8)
 
 
-@every_recipe
-def test_a_chunk_equals_single_steps(model: Any, recipe: Recipe) -> None:
-    """Logits within FP32 noise; codes equal, or neighbours where that noise crosses a rounding boundary."""
-    more_BT = ids(6, 1)
-    chunked, stepped = cache_of(model, recipe, 6), cache_of(model, recipe, 6)
-    whole_BTV = model(more_BT, past_key_values=chunked, use_cache=True).logits
-    steps = [model(more_BT[:, [t]], past_key_values=stepped, use_cache=True).logits for t in range(6)]
-    same = True
-    for one, other in zip(chunked.storages(), stepped.storages(), strict=True):
-        if one.tensor.dtype == torch.uint8:
-            apart = (one.tensor.int() - other.tensor.int()).abs()
-            assert int(apart.max()) <= 1, "codes of a chunk and of steps are further apart than neighbours"
-            assert float((apart > 0).float().mean()) < 1e-3
-            same = same and not bool(apart.any())
-        elif one.tensor.dim():
-            torch.testing.assert_close(one.tensor, other.tensor, rtol=2**-9, atol=2e-5)
-    if same:
-        torch.testing.assert_close(torch.cat(steps, dim=1), whole_BTV, rtol=0, atol=STEP_TOLERANCE)
-    # the context's part was written once from the same operands, so it is equal to the last bit
-    for one, other in zip(chunked.storages(), stepped.storages(), strict=True):
-        if one.tensor.dim():
-            assert torch.equal(one.tensor[:, :, :CONTEXT_TOKENS], other.tensor[:, :, :CONTEXT_TOKENS])
-
-
-def test_the_native_loss_is_that_of_the_model_without_a_cache(model: Any) -> None:
-    targets_BT = ids(9, 2)
-    context_BT = ids(CONTEXT_TOKENS + 1, 0)
-    cache = reference.filled(
-        model, recipe_named("native"), None, reference.prefill(model, context_BT[:, :-1]), 9
-    )
-    loss_BT = reference.score(model, cache, context_BT[:, -1:], targets_BT)
-    logits_BTV = model(torch.cat([context_BT, targets_BT], dim=1)).logits[:, CONTEXT_TOKENS:-1]
-    wanted_BT = -log_softmax(logits_BTV.double(), -1).gather(-1, targets_BT[..., None])[..., 0]
-    assert loss_BT.shape == targets_BT.shape
-    # keys and values rounded to FP16 are what separates the two
-    torch.testing.assert_close(loss_BT.double(), wanted_BT, rtol=0.02, atol=0.02)
-
-
-@every_recipe
-def test_every_target_depends_on_the_recipe(model: Any, recipe: Recipe) -> None:
-    targets_BT, last_B1 = ids(4, 2), ids(1, 3)
-    native_BT = reference.score(model, cache_of(model, recipe_named("native"), 4), last_B1, targets_BT)
-    loss_BT = reference.score(model, cache_of(model, recipe, 4), last_B1, targets_BT)
-    assert bool(torch.isfinite(loss_BT).all()) and bool((loss_BT >= 0).all())
-    changed_BT = loss_BT != native_BT
-    assert bool(changed_BT.all()) if recipe.policy != "none" else not bool(changed_BT.any())
-
-
-@every_recipe
-def test_generation_ends_at_the_stop_or_at_the_cap(model: Any, recipe: Recipe) -> None:
-    question_BT = ids(5, 4)
-    free = reference.generate(model, cache_of(model, recipe, 5 + 12), question_BT, 12, stop_id=-1)
-    assert [len(row) for row in free] == [12, 12, 12]
-    stop_id = free[1][3]
-    rows = reference.generate(model, cache_of(model, recipe, 5 + 12), question_BT, 12, stop_id)
-    for row, unstopped in zip(rows, free, strict=True):
-        ended = unstopped.index(stop_id) + 1 if stop_id in unstopped else len(unstopped)
-        assert row == unstopped[:ended]
-
-
-def test_generation_is_greedy_and_deterministic(model: Any) -> None:
-    question_BT, native = ids(5, 4), recipe_named("native")
-    rows = reference.generate(model, cache_of(model, native, 10), question_BT, 5, stop_id=-1)
-    assert rows == reference.generate(model, cache_of(model, native, 10), question_BT, 5, stop_id=-1)
-    cache = cache_of(model, native, 5)
-    first_BV = model(question_BT, past_key_values=cache, use_cache=True).logits[:, -1]
-    assert [row[0] for row in rows] == first_BV.argmax(-1).tolist()
-
-
-def test_forced_steps_never_stop(model: Any) -> None:
-    found_BT = reference.forced(model, cache_of(model, recipe_named("k8v8-d"), 7), ids(1, 3), 7)
-    assert found_BT.shape == (3, 7)
-
-
-def test_a_corrupted_checkpoint_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    directory = write_model(tmp_path, "qwen3")
-    weights = directory / "model.safetensors"
+def test_a_corrupted_file_is_named(tmp_path):
+    weights = save(tmp_path, "qwen3") / "model.safetensors"
     data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
+    data[-5] ^= 1
     weights.write_bytes(data)
-    with pytest.raises(ModelError, match=r"model\.safetensors is corrupted: sha256 is [0-9a-f]{16}…"):
+    with pytest.raises(ModelError, match=r"qwen3/model\.safetensors is corrupted: sha256 is"):
+        reference.load(weights.parent, 1)
+
+
+def test_missing_files_are_named_together(tmp_path):
+    directory = save(tmp_path, "qwen3")
+    for name in ("model.safetensors", "config.json"):
+        (directory / name).unlink()
+    with pytest.raises(ModelError) as raised:
         reference.load(directory, 1)
+    assert "model.safetensors is missing" in str(raised.value)
+    assert "config.json is missing" in str(raised.value)
 
 
-def test_all_missing_and_unlisted_files_are_reported_together(tmp_path: Path) -> None:
-    directory = write_model(tmp_path, "qwen3")
-    (directory / "model.safetensors").rename(directory / "other.safetensors")
-    (directory / "config.json").unlink()
-    with pytest.raises(ModelError) as caught:
+def test_digests_are_needed(tmp_path):
+    directory = save(tmp_path, "qwen3")
+    (tmp_path / "digests.json").write_text("{}")
+    with pytest.raises(ModelError, match="has no digests of `qwen3`"):
         reference.load(directory, 1)
-    said = str(caught.value)
-    assert "model.safetensors is missing" in said and "config.json is missing" in said
-    assert "other.safetensors has no digest" in said
-
-
-@pytest.mark.parametrize(
-    ("listed", "said"),
-    [(None, "digests.json is missing"), ("{", "is no JSON"), ("{}", "has no digests of `qwen3`")],
-)
-def test_a_checkpoint_without_identity_is_refused(tmp_path: Path, listed: str | None, said: str) -> None:
-    directory = write_model(tmp_path, "qwen3")
     (tmp_path / "digests.json").unlink()
-    if listed is not None:
-        (tmp_path / "digests.json").write_text(listed)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=r"digests\.json is missing"):
         reference.load(directory, 1)
 
 
-def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
-    directory = write_model(tmp_path, "qwen3")
-    shutil.rmtree(directory)
-    with pytest.raises(ModelError, match="is missing"):
+def test_sliding_windows_are_refused(tmp_path):
+    directory = save(tmp_path, "qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=0)
+    with pytest.raises(ModelError, match="sliding"):
         reference.load(directory, 1)
 
 
-def test_sliding_windows_are_refused_by_name(tmp_path: Path) -> None:
-    changes = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
-    with pytest.raises(ModelError, match="`sliding_attention` are not supported"):
-        reference.load(write_model(tmp_path, "qwen3", **changes), 1)
-    with pytest.raises(ModelError, match=r"sliding-window attention \(16 tokens\)"):
-        reference.load(write_model(tmp_path, "mistral", sliding_window=16), 1)
+def test_native_equals_the_dynamic_cache_of_rounded_operands(model):
+    context_BT, chunk_BT = ids(2, 21), ids(2, 6, seed=4)
+    operands = reference.prefill(model, context_BT)
+    ours = reference.filled(model, recipe_named("native"), None, operands, 6)
+    got = model(chunk_BT, past_key_values=ours, use_cache=True).logits
+    theirs = RoundedCache()
+    model(context_BT, past_key_values=theirs, use_cache=True)
+    wanted = model(chunk_BT, past_key_values=theirs, use_cache=True).logits
+    assert torch.equal(got, wanted)
+
+
+def test_prefill_gives_the_rounded_operands(model):
+    context_BT = ids(2, 9)
+    theirs = RoundedCache()
+    model(context_BT, past_key_values=theirs, use_cache=True)
+    for (k, v), layer in zip(reference.prefill(model, context_BT), theirs.layers, strict=True):
+        assert torch.equal(k, layer.keys.half())
+        assert torch.equal(v, layer.values.half())
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_chunk_equals_token_by_token(model, recipe):
+    operands, chunk_BT = reference.prefill(model, ids(2, 21)), ids(2, 6, seed=4)
+    scales = calibrated(operands)
+    whole = reference.filled(model, recipe, scales, operands, 6)
+    chunk = model(chunk_BT, past_key_values=whole, use_cache=True).logits
+    cache = reference.filled(model, recipe, scales, operands, 6)
+    steps = [model(chunk_BT[:, t : t + 1], past_key_values=cache, use_cache=True).logits for t in range(6)]
+    error = float((torch.cat(steps, dim=1) - chunk).abs().max() / chunk.abs().max())
+    assert error <= CHUNK_TOLERANCE
+
+
+@pytest.mark.parametrize("recipe", RECIPES[1:], ids=lambda recipe: recipe.name)
+def test_a_quantized_recipe_differs_from_native(model, recipe):
+    operands, chunk_BT = reference.prefill(model, ids(2, 21)), ids(2, 6, seed=4)
+    logits = [
+        model(
+            chunk_BT,
+            past_key_values=reference.filled(model, one, calibrated(operands), operands, 6),
+            use_cache=True,
+        ).logits
+        for one in (recipe_named("native"), recipe)
+    ]
+    assert float((logits[0] - logits[1]).abs().max()) > CHUNK_TOLERANCE * float(logits[0].abs().max())
+
+
+def test_score_is_the_loss_of_each_target(model):
+    rows_BT = ids(2, 30)
+    operands = reference.prefill(model, rows_BT[:, :19])
+    cache = reference.filled(model, recipe_named("native"), None, operands, 11)
+    got = reference.score(model, cache, rows_BT[:, 19:20], rows_BT[:, 20:])
+    everything = model(rows_BT, past_key_values=RoundedCache(), use_cache=True).logits.log_softmax(-1)
+    wanted = -everything[:, 19:-1].gather(-1, rows_BT[:, 20:, None])[..., 0]
+    torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-3)
+
+
+def greedy(model, steps):
+    operands = reference.prefill(model, ids(3, 12))
+    cache = reference.filled(model, recipe_named("native"), None, operands, 4 + steps)
+    return operands, reference.generate(model, cache, ids(3, 4, seed=5), steps, stop_id=-1)
+
+
+def test_generate_stops_rows_one_by_one(model):
+    operands, free = greedy(model, 8)
+    assert [len(row) for row in free] == [8, 8, 8]
+    stop_id = free[0][2]
+    cache = reference.filled(model, recipe_named("native"), None, operands, 12)
+    stopped = reference.generate(model, cache, ids(3, 4, seed=5), 8, stop_id)
+    for row, whole in zip(stopped, free, strict=True):
+        assert row == (whole[: whole.index(stop_id) + 1] if stop_id in whole else whole)
+    assert stopped[0][-1] == stop_id
+
+
+def test_generate_ends_when_all_rows_stopped(model):
+    operands = reference.prefill(model, ids(1, 12))
+    first = greedy(model, 1)[1][0]
+    cache = reference.filled(model, recipe_named("native"), None, operands, 12)
+    question_BT = ids(3, 4, seed=5)[:1]
+    found = reference.generate(model, cache, question_BT, 8, stop_id=-1)[0][0]
+    cache = reference.filled(model, recipe_named("native"), None, operands, 12)
+    assert reference.generate(model, cache, question_BT, 8, found) == [[found]]
+    assert cache.get_seq_length() == 16
+    assert len(first) == 1
+
+
+def test_forced_never_stops(model):
+    operands = reference.prefill(model, ids(2, 12))
+    cache = reference.filled(model, recipe_named("native"), None, operands, 5)
+    assert reference.forced(model, cache, ids(2, 1), 5).shape == (2, 5)
+    assert cache.get_seq_length() == 17

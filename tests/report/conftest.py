@@ -181,8 +181,9 @@ def oracle_records(model: str) -> list[Record]:
                         quantity="output" if fault else quantity,
                         max_abs_error=error,
                         relative_error=error,
-                        peak_error=error,
                         tolerance=2e-6 if fault else tolerance,
+                        peak_error=error,
+                        peak_tolerance=8e-6 if fault else 4 * tolerance,
                         within=not fault,
                         caught=True if fault else None,
                     )
