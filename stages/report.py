@@ -1,7 +1,7 @@
-"""Render the run's reports from its records and outcomes, into the run directory and as artifacts of this stage.
+"""Render the run's reports from its records and outcomes, into its directory and as artifacts.
 
-It passes whenever it rendered: verdicts are in the outcomes of the other stages, and in the run's exit code. Links in
-report.html are relative to the run directory, where the page is meant to be read.
+It passes whenever it rendered: verdicts are in the outcomes of the other stages, and in the run's exit code.
+Links in report.html are relative to the run directory, where the page is meant to be read.
 """
 
 from kassay import digest

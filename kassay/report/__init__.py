@@ -1,6 +1,7 @@
-"""Reports of a run, rendered from its records and outcomes only: report.html, report.md, report.json, junit.xml.
+"""Reports of a run, rendered from its records and outcomes only: HTML, Markdown, JSON, JUnit XML.
 
-`render_run` writes all four into the run directory. Equal input gives equal bytes: nothing says when it was rendered.
+`render_run` writes all four into the run directory. Equal input gives equal bytes: nothing says when it was
+rendered.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The DAG of a run as an inline SVG: stages in columns by depth, edges that no other path implies.
 
-A node says its name, how it ended and how long it took; the outline repeats the word (solid ran here, dashed reused or
-not run), so colour is never needed. Layout is a function of the plan alone.
+A node says its name, how it ended and how long it took; the outline repeats the word (solid ran here, dashed
+reused or not run), so colour is never needed. Layout is a function of the plan alone.
 """
 
 from dataclasses import dataclass
@@ -59,9 +59,7 @@ def places(stages: tuple[StageView, ...]) -> dict[str, Place]:
         for stage in (stage for stage in stages if depth[stage.name] == column):
             parents = [lane[a] for a, b in edges if b == stage.name]
             wish = [min(parents)] if parents else []
-            free = next(
-                number for number in [*wish, *range(len(stages) + len(passing) + 1)] if number not in passing
-            )
+            free = next(number for number in [*wish, *range(len(stages) + len(passing) + 1)] if number not in passing)
             lane[stage.name] = free
             passing.add(free)
     return {name: Place(column=depth[name], lane=lane[name]) for name in lane}
@@ -127,7 +125,13 @@ def node(stage: StageView, place: Place) -> Markup:
 
 def brief(duration_s: float) -> str:
     """A duration in few characters."""
-    return f"{duration_s:.1f} s" if duration_s < 10 else f"{duration_s:.0f} s" if duration_s < 1000 else f"{duration_s / 60:.0f} min"
+    return (
+        f"{duration_s:.1f} s"
+        if duration_s < 10
+        else f"{duration_s:.0f} s"
+        if duration_s < 1000
+        else f"{duration_s / 60:.0f} min"
+    )
 
 
 def text(x: int, y: int, content: str, *, fill: str = "var(--ink)", weight: str = "400") -> Markup:

@@ -1,8 +1,8 @@
-"""matplotlib as a maker of inline SVG that follows the page: its ink, its palette, its font, in light and dark.
+"""matplotlib as a maker of inline SVG that follows the page: its ink, palette and font, light and dark.
 
-Figures are drawn with placeholder colours; `svg_of` replaces them by CSS variables, so one drawing serves both themes
-and nothing is drawn twice. Equal input gives equal bytes: ids come from a fixed salt and carry the figure's name, and
-no date is written. Text stays text.
+Figures are drawn with placeholder colours; `svg_of` replaces them by CSS variables, so one drawing serves
+both themes and nothing is drawn twice. Equal input gives equal bytes: ids come from a fixed salt and carry
+the figure's name, and no date is written. Text stays text.
 """
 
 import io
@@ -33,10 +33,10 @@ SETTINGS: Any = {
     "text.parse_math": False,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 10.5,
+    "font.size": 11,
     "axes.edgecolor": SOFT,
     "axes.labelcolor": INK,
-    "axes.titlesize": 11,
+    "axes.titlesize": 12,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -114,9 +114,7 @@ def drawn(name: str, label: str, made: Figure) -> Drawing:
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # the page's font has what DejaVu may lack
         made.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     width_px = round(made.get_figwidth() * POINTS_PER_INCH)
-    return Drawing(
-        name=name, label=clean(label), svg=svg_of(buffer.getvalue(), name, width_px), width_px=width_px
-    )
+    return Drawing(name=name, label=clean(label), svg=svg_of(buffer.getvalue(), name, width_px), width_px=width_px)
 
 
 def svg_of(text: str, name: str, width_px: int) -> str:

@@ -1,8 +1,9 @@
 """The records of a run that a report shows, read stage by stage.
 
-Only stages that ended with a result (passed or rejected) are read: what a crashed stage wrote is no evidence. Lines of
-kinds that a report does not show (answers, losses: most of a run) are passed over unparsed. A records file that cannot
-be read becomes a fault, which the report prints first; nothing of that file is shown.
+Only stages that ended with a result (passed or rejected) are read: what a crashed stage wrote is no evidence.
+Lines of kinds that a report does not show (answers, losses: most of a run) are passed over unparsed. A
+records file that cannot be read becomes a fault, which the report prints first; nothing of that file is
+shown.
 """
 
 import re

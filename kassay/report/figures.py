@@ -1,7 +1,7 @@
-"""The figures of a report, each a function of records: saturation curves, block ratios, loss bounds, memory.
+"""The figures of a report, each a function of records: saturation curves, block ratios, memory.
 
-Every measured point is drawn, in front; curves are solid where they were measured and dashed where they are not. A
-ceiling is drawn only where its fit is `usable`. Recipes differ by colour and by marker.
+Every measured point is drawn, in front; curves are solid where they were measured and dashed where they are
+not. A ceiling is drawn only where its fit is `usable`. Recipes differ by colour and by marker.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from kassay.kinds.timing import MemoryPart, SweepCell
-from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
+from kassay.kinds.verdict import ContrastRecord, SaturationRecord
 from kassay.report.drawing import (
     INK,
     PAPER,
@@ -32,7 +32,8 @@ from kassay.stats.hill import hill_curve
 NS_PER_S = 1e9
 BEYOND = 4.0  # curves are dashed up to this multiple of the largest batch
 JITTER = 0.06  # of a factor in batch: repetitions side by side, in x only
-PANEL_PX = (452, 330)
+PANEL_PX = (466, 330)
+RATIOS_PX, MEMORY_PX = 560, 600
 CURVE_POINTS = 200
 
 
@@ -84,9 +85,7 @@ def hill_points(axes: Any, cells: Sequence[SweepCell], style: Style, rank: float
     for cell in cells:
         rates = [cell.batch * cell.output_tokens * NS_PER_S / elapsed for elapsed in cell.elapsed_ns]
         middle = (len(rates) - 1) / 2
-        x = [
-            cell.batch * 2 ** (1.2 * JITTER * rank + JITTER * (index - middle)) for index in range(len(rates))
-        ]
+        x = [cell.batch * 2 ** (1.2 * JITTER * rank + JITTER * (index - middle)) for index in range(len(rates))]
         points = style.points() | {"linestyle": "none", "zorder": 4, "markeredgewidth": 1.0}
         axes.plot(x[cell.warmups :], rates[cell.warmups :], markersize=3.8, **points)
         points |= {"markerfacecolor": "none", "alpha": 0.5}
@@ -97,9 +96,7 @@ def ceiling_mark(axes: Any, fit: SaturationRecord, style: Style, x: float) -> No
     """The interval of the ceiling at the right edge, open upwards where it is; a line across only if it is usable."""
     lower, upper = fit.ceiling_lower_per_s, fit.ceiling_upper_per_s
     if fit.state == "usable":
-        axes.axhline(
-            fit.ceiling_per_s, color=style.colour, linewidth=0.9, linestyle=(0, (6, 2, 1, 2)), zorder=1
-        )
+        axes.axhline(fit.ceiling_per_s, color=style.colour, linewidth=0.9, linestyle=(0, (6, 2, 1, 2)), zorder=1)
     if lower is None:
         return
     if upper is None:
@@ -112,20 +109,14 @@ def ceiling_mark(axes: Any, fit: SaturationRecord, style: Style, x: float) -> No
             arrowprops={"arrowstyle": "->", "color": style.colour, "linewidth": 1.2},
         )
     else:
-        axes.plot(
-            [x, x], [lower, upper], color=style.colour, linewidth=1.2, marker="_", markersize=7, zorder=3
-        )
+        axes.plot([x, x], [lower, upper], color=style.colour, linewidth=1.2, marker="_", markersize=7, zorder=3)
 
 
 def plain_log_ticks(axes: Any) -> None:
     """Round ticks of a log axis as plain numbers, more of them where the axis spans less than a decade."""
     low, high = axes.get_ylim()
     steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
-    ticks = [
-        m * 10.0**e
-        for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for m in steps
-    ]
+    ticks = [m * 10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in steps]
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.yaxis.set_minor_locator(NullLocator())
@@ -136,14 +127,14 @@ def legend(axes: Any, recipes: Sequence[str], style_of: dict[str, Style], place:
     """Colour and marker of each recipe."""
     for recipe in recipes:
         axes.plot([], [], linewidth=1.4, markersize=5, label=title(recipe), **style_of[recipe].points())
-    axes.legend(loc=place, fontsize=9.5, handlelength=2.2, borderaxespad=0.2)
+    axes.legend(loc=place, fontsize=10.5, handlelength=2.2, borderaxespad=0.2)
 
 
 def ratio_figure(contrasts: Sequence[ContrastRecord], style_of: dict[str, Style]) -> Drawing:
     """Within-block ratios of every comparison: a dot per block, median, interval, 1 and the screen."""
     measured = [record for record in contrasts if record.ratios]
     with context(SETTINGS):
-        made = figure(PANEL_PX[0] + 120, 74 + 78 * max(1, len(measured)))
+        made = figure(RATIOS_PX, 74 + 78 * max(1, len(measured)))
         axes = made.subplots()
         for row, record in enumerate(measured):
             ratio_row(axes, row, record, style_of[record.candidate])
@@ -155,9 +146,9 @@ def ratio_figure(contrasts: Sequence[ContrastRecord], style_of: dict[str, Style]
                 (screen, 1.0),
                 xycoords=("data", "axes fraction"),
                 color=SOFT,
-                fontsize=9.5,
+                fontsize=10.5,
             )
-        axes.annotate("equal ", (1.0, 1.0), xycoords=("data", "axes fraction"), ha="right", fontsize=9.5)
+        axes.annotate("equal ", (1.0, 1.0), xycoords=("data", "axes fraction"), ha="right", fontsize=10.5)
         axes.set_yticks(range(len(measured)), [title(record.candidate) for record in measured])
         axes.set_ylim(len(measured) - 0.45, -0.55)
         axes.tick_params(axis="y", length=0)
@@ -165,8 +156,7 @@ def ratio_figure(contrasts: Sequence[ContrastRecord], style_of: dict[str, Style]
         axes.grid(True, axis="x")
         axes.set_xlabel("rate / rate of the control, within a block (right of 1: faster)")
         label = "Within-block ratios: " + "; ".join(
-            f"{title(record.candidate)}: median {number(record.median)}, {record.verdict}"
-            for record in measured
+            f"{title(record.candidate)}: median {number(record.median)}, {record.verdict}" for record in measured
         )
         return drawn("ratios", label, made)
 
@@ -185,87 +175,7 @@ def ratio_row(axes: Any, row: int, record: ContrastRecord, style: Style) -> None
             solid_capstyle="butt",
         )
     if record.median is not None:
-        axes.plot(
-            [record.median], [row + 0.28], marker="|", markersize=13, markeredgewidth=2.4, color=style.colour
-        )
-
-
-def bound_panel(endpoint: str, gates: Sequence[GateRecord], style_of: dict[str, Style]) -> Drawing:
-    """Estimate and one-sided bounds of one endpoint, recipe by model, with the margin; linear up to it, then log."""
-    with context(SETTINGS):
-        models = list(dict.fromkeys(gate.model for gate in gates))
-        made = figure(PANEL_PX[0], 84 + 17 * len(gates) + 26 * len(models))
-        axes = made.subplots()
-        margin = gates[0].margin
-        ticks, labels, row = [], [], 0.0
-        for model in models:
-            axes.annotate(
-                one_line(model, 40),
-                (0, row),
-                xycoords=("axes fraction", "data"),
-                va="center",
-                weight="bold",
-                xytext=(4, 0),
-                textcoords="offset points",
-            )
-            row += 1
-            for gate in (gate for gate in gates if gate.model == model):
-                bound_row(axes, row, gate, style_of[gate.candidate])
-                ticks.append(row)
-                labels.append(title(gate.candidate))
-                row += 1
-            row += 0.5
-        axes.set_xscale("symlog", linthresh=margin, linscale=1.2, subs=[])
-        for value in sorted({gate.margin for gate in gates}):
-            axes.axvline(value, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=1)
-        bound_axis(axes, gates, margin)
-        axes.set_yticks(ticks, labels, fontsize=9.5)
-        axes.set_ylim(row - 0.3, -0.8)
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(one_line(gates[0].statistic, 60))
-        axes.set_title(one_line(endpoint, 40))
-        label = f"{gates[0].statistic} on {endpoint}, margin {percent(margin)}: " + "; ".join(
-            f"{title(gate.candidate)} on {gate.model} at most {percent(gate.upper)}: {gate.verdict}"
-            for gate in gates
-        )
-        return drawn(f"bounds-{slug(endpoint)}", label, made)
-
-
-def slug(text: str) -> str:
-    """`text` as part of an id."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())[:40]
-
-
-def bound_row(axes: Any, row: float, gate: GateRecord, style: Style) -> None:
-    """One gate: bounds as a line with ends, estimate as the recipe's marker, its verdict at the right edge."""
-    axes.plot(
-        [gate.lower, gate.upper],
-        [row, row],
-        color=style.colour,
-        linewidth=1.5,
-        marker="|",
-        markersize=6,
-        zorder=3,
-    )
-    axes.plot([gate.estimate], [row], markersize=5, zorder=4, **style.points())
-    axes.annotate(
-        one_line(gate.verdict, 16), (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=9
-    )
-
-
-def bound_axis(axes: Any, gates: Sequence[GateRecord], margin: float) -> None:
-    """Ticks at 0, the margin and the decades beyond it that are needed."""
-    low, high = min(gate.lower for gate in gates), max(max(gate.upper for gate in gates), margin)
-    decades = [10.0**e for e in range(-4, 4) if margin * 1.6 < 10.0**e <= high * 1.4]
-    negative = (
-        [-(10.0**e) for e in range(3, -5, -1) if margin * 1.6 < 10.0**e <= -low * 1.4] if low < 0 else []
-    )
-    negative += [-margin] if low < -margin / 2 else []
-    axes.xaxis.set_major_locator(FixedLocator([*negative, 0.0, margin, *decades]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.grid(True, axis="x")
-    axes.set_xlim(min(low * 1.3, -margin / 6), high * 1.5)
+        axes.plot([record.median], [row + 0.28], marker="|", markersize=13, markeredgewidth=2.4, color=style.colour)
 
 
 MEMORY_PARTS = (("keys", ("keys",)), ("values", ("values",)), ("scales", ("key_scales", "value_scales")))
@@ -276,17 +186,14 @@ def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
     recipes = list(dict.fromkeys(part.recipe for part in parts))
     held = {(p.recipe, p.part): p.payload_bytes for p in parts}
     totals = {
-        recipe: sum(b for (name, part), b in held.items() if name == recipe and part != "weights")
-        for recipe in recipes
+        recipe: sum(b for (name, part), b in held.items() if name == recipe and part != "weights") for recipe in recipes
     }
     with context(SETTINGS):
-        made = figure(PANEL_PX[0] + 200, 70 + 27 * len(recipes))
+        made = figure(MEMORY_PX, 70 + 27 * len(recipes))
         axes = made.subplots()
         left = np.zeros(len(recipes))
         for index, (name, members) in enumerate(MEMORY_PARTS):
-            width = (
-                np.array([sum(held.get((recipe, part), 0) for part in members) for recipe in recipes]) / 2**20
-            )
+            width = np.array([sum(held.get((recipe, part), 0) for part in members) for recipe in recipes]) / 2**20
             hatch = ("", "//", "")[index]
             axes.barh(
                 range(len(recipes)),
@@ -300,21 +207,27 @@ def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
                 label=name,
             )
             left += width
-        for row, recipe in enumerate(recipes):
-            share = f", {percent(totals[recipe] / totals[control], 1)}" if totals.get(control) else ""
-            axes.annotate(f"{size(totals[recipe])}{share}",
-                (left[row], row),
-                va="center",
-                fontsize=9.5,
-                xytext=(5, 0),
-                textcoords="offset points",
-            )
+        memory_totals(axes, left, totals, control)
         axes.set_yticks(range(len(recipes)), [title(recipe) for recipe in recipes])
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.set_xlim(0, max(left.max(), 1e-9) * 1.32)
         axes.set_xlabel("payload of the cache, MiB")
         axes.spines["left"].set_color(RULE)
-        axes.legend(loc="lower right", fontsize=9.5, ncols=3, bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
+        axes.legend(loc="lower right", fontsize=10.5, ncols=3, bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
         label = "Cache payload: " + "; ".join(f"{title(recipe)} {size(totals[recipe])}" for recipe in recipes)
         return drawn("memory-payload", label, made)
+
+
+def memory_totals(axes: Any, ends: Any, totals: dict[str, int], control: str) -> None:
+    """Total and share of the control at the end of each bar."""
+    for row, total in enumerate(totals.values()):
+        share = f", {percent(total / totals[control], 1)}" if totals.get(control) else ""
+        axes.annotate(
+            f"{size(total)}{share}",
+            (ends[row], row),
+            va="center",
+            fontsize=10.5,
+            xytext=(5, 0),
+            textcoords="offset points",
+        )

@@ -1,7 +1,7 @@
 """The first lines of every report: the verdict line, and one sentence for each question that the run asked.
 
-Put together from certificates, contrasts, fits and outcomes. A negative or a missing result gets the same sentence in
-the same place as a positive one.
+Put together from certificates, contrasts, fits and outcomes. A negative or a missing result gets the same
+sentence in the same place as a positive one.
 """
 
 from collections import Counter
@@ -25,7 +25,6 @@ from kassay.report.words import (
     title,
     verdict_clause,
 )
-
 
 PLURALS = {"fails": "fail"}  # of verdict words; `pass` is read as a noun for one and as a verb for many
 
@@ -59,13 +58,11 @@ def verdict_line(report: Report) -> str:
     made = report.of(CertificateRecord)
     if not made:
         reason = "; ".join(report.faults) or report.run.why_absent("certify")
-        return f"No verdict on any recipe: {sentence(one_line(reason))}"
+        return f"No verdict on any recipe: {one_line(reason)}."
     patterns: dict[tuple[tuple[str, str], ...], list[str]] = {}
     names = list(dict.fromkeys(candidate for candidate, _ in found))
     for name in names:
-        pattern = tuple(
-            (model, verdict) for (candidate, model), verdict in found.items() if candidate == name
-        )
+        pattern = tuple((model, verdict) for (candidate, model), verdict in found.items() if candidate == name)
         patterns.setdefault(pattern, []).append(name)
     clauses = [verdict_clause(recipes, dict(pattern), names) for pattern, recipes in patterns.items()]
     return f"{expectation(report)}: {'; '.join(clauses)}."
@@ -77,9 +74,7 @@ def expectation(report: Report) -> str:
     planned = len(verdicts(report))
     surprising = sum(record.as_expected is False for record in made)
     stated = sum(record.as_expected is not None for record in made)
-    count = (
-        f"all {planned} verdicts" if len(made) == planned else f"{len(made)} of {planned} planned verdicts"
-    )
+    count = f"all {planned} verdicts" if len(made) == planned else f"{len(made)} of {planned} planned verdicts"
     if surprising:
         return f"{surprising} of {counted(len(made), 'verdict')} {'is' if surprising == 1 else 'are'} not as expected"
     if stated == len(made):
@@ -104,9 +99,11 @@ def quality(report: Report) -> str:
     """How the certificates are spread."""
     made = report.of(CertificateRecord)
     if not made:
-        return f"not judged: {one_line(report.run.why_absent('certify'))}"
+        return f"Not judged: {one_line(report.run.why_absent('certify'))}"
     spread = Counter(record.verdict for record in made)
-    said = listed([f"{count} {verdict if count == 1 else PLURALS.get(verdict, verdict)}" for verdict, count in spread.items()])
+    said = listed(
+        [f"{count} {verdict if count == 1 else PLURALS.get(verdict, verdict)}" for verdict, count in spread.items()]
+    )
     against = listed(sorted({title(record.control) for record in made}))
     return f"Of {counted(len(made), 'certificate')} against {against}: {said}."
 
@@ -127,7 +124,7 @@ def numerics(report: Report) -> str:
     """What the oracle found."""
     cases = list(report.of(OracleCase))
     if not cases:
-        return f"not checked: {one_line(report.run.why_absent('oracle'))}"
+        return f"Not checked: {one_line(report.run.why_absent('oracle'))}"
     within, clean, caught, faults = oracle_counts(cases)
     return (
         f"{within:,} of {counted(clean, 'comparison')} with the float64 oracle within tolerance; "
@@ -149,7 +146,7 @@ def memory(report: Report) -> str:
     total = cache_bytes(report)
     control = total.get(str(report.run.study.get("control")))
     if not total or not control:
-        return f"not measured: {one_line(report.run.why_absent('memory'))}"
+        return f"Not measured: {one_line(report.run.why_absent('memory'))}"
     by_size: dict[str, list[str]] = {}
     for recipe, held in total.items():
         if held != control:
@@ -162,8 +159,8 @@ def speed(report: Report) -> str:
     """The verdict of every planned comparison, with its ratio."""
     made = report.of(ContrastRecord)
     if not made:
-        return f"not measured: {one_line(report.run.why_absent('contrast'))}"
-    return f"{sentence('; '.join(contrast_words(record) for record in made))}"
+        return f"Not measured: {one_line(report.run.why_absent('contrast'))}"
+    return sentence("; ".join(contrast_words(record) for record in made))
 
 
 def contrast_words(record: ContrastRecord) -> str:
@@ -176,10 +173,12 @@ def saturation(report: Report) -> str:
     """Which sweeps show a ceiling that may be believed."""
     made = report.of(SaturationRecord)
     if not made:
-        return f"not fitted: {one_line(report.run.why_absent('saturation'))}"
+        return f"Not fitted: {one_line(report.run.why_absent('saturation'))}"
     usable = [record for record in made if record.state == "usable"]
     if not usable:
-        return f"None of {counted(len(made), 'sweep')} determines a ceiling; the largest measured rate is a lower bound."
+        return (
+            f"None of {counted(len(made), 'sweep')} determines a ceiling; the largest measured rate is a lower bound."
+        )
     said = [
         f"{title(record.recipe)} at {record.context_tokens:,} tokens {number(record.ceiling_per_s)} tok/s"
         for record in usable

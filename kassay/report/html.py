@@ -1,12 +1,12 @@
 """report.html: one self-contained page, without network and without script, from a Report.
 
-The verdict line is the heading; below it the exit code, one sentence a question, what did not pass, and then the
-numbers. Links lead to the raw files beside the page and are relative to the run directory.
+The verdict line is the heading; below it the exit code, one sentence a question, what did not pass, and then
+the numbers. Links lead to the raw files beside the page and are relative to the run directory.
 """
 
 from kassay.report.evidence import Report
 from kassay.report.findings import findings, verdict_line
-from kassay.report.markup import Markup, definitions, tag
+from kassay.report.markup import Markup, definitions, prose, tag
 from kassay.report.numerics import oracle_section
 from kassay.report.performance import memory_section, saturation_section, timing_section
 from kassay.report.provenance import (
@@ -74,11 +74,11 @@ def page_header(report: Report, sections: dict[tuple[str, str], Markup]) -> Mark
     """Verdict line, exit code, findings, contents."""
     run = report.run
     contents = [tag("li", tag("a", heading, href=f"#{anchor}")) for anchor, heading in sections]
-    summary = [(tag("a", found.topic, href=f"#{found.anchor}"), found.text) for found in findings(report)]
+    summary = [(tag("a", found.topic, href=f"#{found.anchor}"), prose(found.text)) for found in findings(report)]
     return tag(
         "header",
         tag("p", f"{run.profile} · {run.workflow} · {run.run}", class_="eyebrow"),
-        tag("h1", verdict_line(report)),
+        tag("h1", prose(verdict_line(report))),
         exit_line(run),
         definitions(summary, kind="findings"),
         tag("nav", tag("ol", contents), aria_label="Contents"),

@@ -1,7 +1,8 @@
 """junit.xml for machines that read test results: one case a stage, one a planned certificate.
 
-failure: a rejected stage, or a verdict that is not the expected one (where none is expected, one that is not `pass`);
-error: a crashed stage; skipped: unmet, blocked or not run. A verdict `fails` that the study expects is no failure.
+failure: a rejected stage, or a verdict that is not the expected one (where none is expected, one that is not
+`pass`); error: a crashed stage; skipped: unmet, blocked or not run. A verdict `fails` that the study expects
+is no failure.
 """
 
 from xml.etree import ElementTree
@@ -72,9 +73,7 @@ def certificate_cases(report: Report) -> list[ElementTree.Element]:
         made = case("certificate", f"{candidate} on {model}")
         record = records.get((candidate, model))
         if record is None:
-            ElementTree.SubElement(
-                made, "skipped", message=one_line(f"{verdict}: {report.run.why_absent('certify')}")
-            )
+            ElementTree.SubElement(made, "skipped", message=one_line(f"{verdict}: {report.run.why_absent('certify')}"))
         elif record.as_expected is False or (record.as_expected is None and record.verdict != "pass"):
             expected = f", expected {record.expected}" if record.expected is not None else ""
             ElementTree.SubElement(made, "failure", message=one_line(f"{record.verdict}{expected}"))

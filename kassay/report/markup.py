@@ -1,4 +1,4 @@
-"""HTML and SVG elements as values: whatever is not Markup is cleaned and escaped, so that nothing can be forgotten."""
+"""HTML and SVG elements as values: whatever is not Markup is cleaned and escaped, without being asked."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -37,10 +37,13 @@ def tag(name: str, /, *children: Content, **attributes: object) -> Markup:
         if value is not None
     )
     if name in VOID and not children:
-        return Markup(
-            f"<{name}{given}/>" if name in ("rect", "path", "line", "circle") else f"<{name}{given}>"
-        )
+        return Markup(f"<{name}{given}/>" if name in ("rect", "path", "line", "circle") else f"<{name}{given}>")
     return Markup(f"<{name}{given}>{escaped(children)}</{name}>")
+
+
+def prose(text: str) -> list[Content]:
+    """A sentence of ours or of a record; what stands in backticks is code."""
+    return [tag("code", part) if index % 2 else part for index, part in enumerate(text.split("`"))]
 
 
 def link(path: str, text: Content) -> Markup:
@@ -64,13 +67,12 @@ def table(
     """A table in a box that scrolls by itself; `rows` are ready-made cells, `right` the columns of numbers."""
     aligned = set(right)
     heads = [
-        tag("th", text, scope="col", class_="n" if index in aligned else None)
-        for index, text in enumerate(header)
+        tag("th", text, scope="col", class_="n" if index in aligned else None) for index, text in enumerate(header)
     ]
     body = [row if isinstance(row, Markup) and row.startswith("<tr") else tag("tr", row) for row in rows]
     made = tag(
         "table",
-        tag("caption", caption),
+        tag("caption", tag("span", caption)),
         tag("thead", tag("tr", heads)),
         tag("tbody", body),
         class_=kind or None,

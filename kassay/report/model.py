@@ -1,9 +1,9 @@
 """A run directory as one frozen view: what a report may say, and nothing that was not recorded.
 
-Everything comes from plan.json, manifest.json, events.jsonl and each stage's request, records and outcome; no result is
-computed here. A stage that did not end, crashed or was blocked stays visible with its reason. What the records say is
-kassay.report.evidence. Stages that run after all others are the report itself: their outcome is left out, so that rendering again from the same
-evidence gives the same bytes.
+Everything comes from plan.json, manifest.json, events.jsonl and each stage's request, records and outcome; no
+result is computed here. A stage that did not end, crashed or was blocked stays visible with its reason. What
+the records say is kassay.report.evidence. Stages that run after all others are the report itself: their
+outcome is left out, so that rendering again from the same evidence gives the same bytes.
 """
 
 import json
@@ -99,9 +99,7 @@ class RunView:
         stages = self.program(program)
         if not stages:
             return f"no stage of this workflow runs `{program}`"
-        bad = [
-            f"{s.name}: {s.word}{f' ({s.reason})' if s.reason else ''}" for s in stages if s.word != "passed"
-        ]
+        bad = [f"{s.name}: {s.word}{f' ({s.reason})' if s.reason else ''}" for s in stages if s.word != "passed"]
         return "; ".join(bad) or "the stage left no record of it"
 
 
@@ -135,9 +133,7 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise RunError(
-            f"{path}: no such file: not a run directory", hint="make report RUN=<run id>"
-        ) from None
+        raise RunError(f"{path}: no such file: not a run directory", hint="make report RUN=<run id>") from None
     except ValueError as error:
         raise RunError(f"{path}: not a JSON object: {error}") from error
     if not isinstance(body, dict):
@@ -164,9 +160,7 @@ def all_events(path: Path) -> list[Event]:
     return [Event.from_json(json.loads(line)) for line in whole.split(b"\n") if line]
 
 
-def load_stage(
-    run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], run: str
-) -> StageView:
+def load_stage(run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], run: str) -> StageView:
     """One stage of the plan as it lies in the run directory."""
     directory = paths.stage_dir(run_dir, stage.name)
     ended = None if stage.after_all else outcome.load(directory)

@@ -19,12 +19,13 @@ def oracle_section(report: Report) -> Markup:
         return section("oracle", "Numerical oracle", absent(report, "oracle", "oracle"))
     within, clean, caught, injected = oracle_counts(list(cases))
     lead = (
-        f"{within:,} of {clean:,} clean comparisons are within tolerance of a float64 reference on the stored operands; "
+        f"{within:,} of {clean:,} clean comparisons are within tolerance of a float64 reference on the "
+        "stored operands; "
         f"{caught:,} of {injected:,} injected faults were caught."
     )
-    order = recipes_of(report)
+    order, models = recipes_of(report), list(report.run.models)
     keys = sorted(
-        {(case.model, case.recipe) for case in cases}, key=lambda key: (key[0], rank(order, key[1]))
+        {(case.model, case.recipe) for case in cases}, key=lambda key: (rank(models, key[0]), rank(order, key[1]))
     )
     rows = [oracle_row(*key, [case for case in cases if (case.model, case.recipe) == key]) for key in keys]
     done = {model for model, _ in keys}
@@ -52,9 +53,9 @@ def oracle_section(report: Report) -> Markup:
     )
 
 
-def rank(order: list[str], recipe: str) -> int:
-    """Place of a recipe in the study's order; one that is not planned comes last."""
-    return order.index(recipe) if recipe in order else len(order)
+def rank(order: list[str], name: str) -> int:
+    """Place of a recipe or model in the study's order; one that is not planned comes last."""
+    return order.index(name) if name in order else len(order)
 
 
 def not_run_row(report: Report, model: str) -> list[Markup]:

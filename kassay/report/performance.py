@@ -1,4 +1,4 @@
-"""The sections of the page that show speed, saturation and memory, each with its figure and the data behind it."""
+"""The sections of the page on speed, saturation and memory, each with its figure and the data behind it."""
 
 from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
 from kassay.kinds.verdict import ContrastRecord, SaturationRecord
@@ -18,20 +18,15 @@ def timing_section(report: Report) -> Markup:
     if not made:
         return section(anchor, heading, absent(report, "contrast", "comparisons"))
     first = made[0]
-    caption = (
-        f"A dot is one block of fresh processes, blocks from top to bottom; bar and tick: interval and median. A gain is "
-        f"confirmed by a passed certificate, a Holm-adjusted sign test at α = {first.alpha:g} over {counted(first.family_size, 'planned comparison')}, "
-        f"and a median of at least {first.screen_ratio:g}. The interval is descriptive."
-    )
     picture: Content = tag("p", "No comparison was measured, so nothing is drawn.", class_="note")
     if any(record.ratios for record in made):
         picture = drawn(
             figures.ratio_figure(made, styles(recipes_of(report), control_of(report))),
-            caption,
+            timing_caption(first),
             block_table(report),
         )
     header = [
-        "comparison",
+        "candidate",
         "median ratio",
         "95 % interval",
         "wins / n",
@@ -45,9 +40,24 @@ def timing_section(report: Report) -> Markup:
     return section(
         anchor,
         heading,
-        table("Planned comparisons; above 1 the candidate is faster.", header, rows, right=range(1, 7)),
+        table(
+            f"Planned comparisons with {title(first.control)}; above 1 the candidate is faster.",
+            header,
+            rows,
+            right=range(1, 7),
+        ),
         picture,
         conditions(report),
+    )
+
+
+def timing_caption(first: ContrastRecord) -> str:
+    """How to read the figure, and what confirms a gain; family, level and screen are the same for all comparisons."""
+    return (
+        "A dot is one block of fresh processes, blocks from top to bottom; bar and tick: interval and median. A gain "
+        f"is confirmed by a passed certificate, a Holm-adjusted sign test at α = {first.alpha:g} over "
+        f"{counted(first.family_size, 'planned comparison')}, and a median of at least {first.screen_ratio:g}. The "
+        "interval is descriptive."
     )
 
 
@@ -57,7 +67,7 @@ def contrast_row(record: ContrastRecord) -> list[Markup]:
     wins = ABSENT if record.wins is None or record.ratios is None else f"{record.wins} / {len(record.ratios)}"
     met = ABSENT if record.median is None else "met" if record.median >= record.screen_ratio else "missed"
     return [
-        tag("th", f"{title(record.candidate)} / {title(record.control)}", scope="row"),
+        tag("th", title(record.candidate), scope="row"),
         *numbers(fixed(record.median, 4), interval, wins, probability(record.p), probability(record.holm_p)),
         *numbers(f"{record.screen_ratio:g}: {met}"),
         cell(record.certificate),
@@ -118,33 +128,23 @@ def saturation_section(report: Report) -> Markup:
         own = [fit for fit in fits if fit.context_tokens == context_tokens]
         there = [made for made in cells if made.context_tokens == context_tokens]
         panels.append(drawn(figures.hill_panel(context_tokens, own, there, style_of), None, None))
-    kept = sum(len(made.elapsed_ns) - made.warmups for made in cells)
+    warmups = sum(made.warmups for made in cells)
+    kept = sum(len(made.elapsed_ns) for made in cells) - warmups
     caption = (
-        f"Every repetition is a point ({kept} kept; {sum(made.warmups for made in cells)} warm-ups open and excluded), spread in "
-        "batch only; curves are fitted to medians in log residuals, solid where measured, dashed beyond the largest batch "
-        "(dotted line). Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it is open. A dash-dotted "
-        "line is a ceiling that is usable; where there is none, no ceiling is claimed."
+        f"Every repetition is a point ({kept} kept; {warmups} warm-ups, open, excluded), spread in batch only; curves "
+        "are fitted to medians in log residuals, solid where measured, dashed beyond the largest batch (dotted line). "
+        "Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it is open. A dash-dotted line "
+        "is a ceiling that is usable; where there is none, no ceiling is claimed."
     )
-    header = [
-        "context",
-        "recipe",
-        "state",
-        "what may be said",
-        "largest measured",
-        "fitted ceiling",
-        "95 % interval",
-        "half batch",
-        "γ",
-        "reached",
-        "rms ln",
-    ]
+    header = ["context", "recipe", "what may be said", "largest measured", "fitted ceiling", "95 % interval"]
+    header += ["half batch", "γ", "reached", "rms ln"]
     rows = [fit_row(fit) for fit in fits]
     return section(
         anchor,
         heading,
         tag("div", panels, class_="panels"),
         tag("p", caption, class_="note"),
-        table("Hill fits, rates in tokens per second.", header, rows, right=range(4, 11)),
+        table("Hill fits, rates in tokens per second.", header, rows, right=range(3, 10)),
         tag("details", tag("summary", "data table: measured rates"), rate_table(report)),
     )
 
@@ -152,20 +152,17 @@ def saturation_section(report: Report) -> Markup:
 def fit_row(fit: SaturationRecord) -> list[Markup]:
     """One fit."""
     upper = "open" if fit.ceiling_upper_per_s is None else number(fit.ceiling_upper_per_s, 4)
-    interval = (
-        ABSENT if fit.ceiling_lower_per_s is None else f"{number(fit.ceiling_lower_per_s, 4)} to {upper}"
-    )
+    interval = ABSENT if fit.ceiling_lower_per_s is None else f"{number(fit.ceiling_lower_per_s, 4)} to {upper}"
     ceiling = (
-        number(fit.ceiling_per_s, 4)
-        if fit.state in ("usable", "shape_misfit")
-        else f"({number(fit.ceiling_per_s, 4)})"
+        number(fit.ceiling_per_s, 4) if fit.state in ("usable", "shape_misfit") else f"({number(fit.ceiling_per_s, 4)})"
     )
     flags = ", ".join(flag.replace("_", " ") for flag in fit.flags)
     return [
         cell(f"{fit.context_tokens:,}"),
         tag("th", title(fit.recipe), scope="row"),
-        cell(word(fit.state)),
-        cell([fit.statement, tag("span", flags, class_="sub") if flags else None], kind="free"),
+        cell(
+            [word(fit.state), tag("span", fit.statement, class_="sub"), tag("span", flags, class_="sub")], kind="free"
+        ),
         *numbers(number(max(fit.rates_per_s), 4), ceiling, interval, number(fit.half_batch)),
         *numbers(
             "1 (held)" if fit.gamma_fixed else fixed(fit.gamma, 2),
@@ -179,10 +176,7 @@ def rate_table(report: Report) -> Markup:
     """The rate of every repetition."""
     rows = []
     for made in report.of(SweepCell):
-        rates = [
-            number(made.batch * made.output_tokens * figures.NS_PER_S / elapsed, 4)
-            for elapsed in made.elapsed_ns
-        ]
+        rates = [number(made.batch * made.output_tokens * figures.NS_PER_S / elapsed, 4) for elapsed in made.elapsed_ns]
         warm = f"({', '.join(rates[: made.warmups])}) " if made.warmups else ""
         rows.append(
             [
@@ -208,13 +202,11 @@ def memory_section(report: Report) -> Markup:
         return section(anchor, heading, absent(report, "memory", "cache sizes"))
     first = parts[0]
     caption = (
-        f"Payload of a full cache on {first.model}: {first.batch} sequences of {first.tokens:,} tokens; per cent of the "
-        "control at the right. Storages are counted once; weights are apart."
+        f"Payload of a full cache on {first.model}: {first.batch} sequences of {first.tokens:,} tokens; per cent of "
+        "the control at the right. Storages are counted once; weights are apart."
     )
     picture = drawn(figures.memory_figure(parts, control_of(report)), caption, part_table(report))
-    missing = [
-        name for name in report.run.study.get("recipes", []) if name not in {part.recipe for part in parts}
-    ]
+    missing = [name for name in report.run.study.get("recipes", []) if name not in {part.recipe for part in parts}]
     lacking = [tag("p", title(str(name)), ": ", word(NOT_RUN)) for name in missing]
     return section(anchor, heading, picture, lacking, resident(report))
 
@@ -245,7 +237,7 @@ def resident(report: Report) -> Markup | None:
     largest = max(samples, key=lambda sample: sample.resident_bytes)
     return tag(
         "p",
-        f"{counted(len(samples), 'sample')} of the process's resident memory; the largest is {size(largest.resident_bytes)}, "
-        f"under {title(largest.recipe)}. Samples are no continuous maximum.",
+        f"{counted(len(samples), 'sample')} of the process's resident memory; the largest is "
+        f"{size(largest.resident_bytes)}, under {title(largest.recipe)}. Samples are no continuous maximum.",
         class_="note",
     )

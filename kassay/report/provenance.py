@@ -1,12 +1,13 @@
-"""The sections of the page on the run itself: what went wrong, the stages, what was asked, provenance, raw records."""
+"""The sections of the page on the run: failures, stages, what was asked, provenance, raw records."""
 
+from kassay import paths
 from kassay.kinds.source import PackageRecord, SourceRecord
 from kassay.report.dag import dag
 from kassay.report.evidence import Report
 from kassay.report.findings import changed_settings
-from kassay.report.markup import Content, Markup, cell, definitions, link, numbers, section, table, tag
+from kassay.report.markup import Content, Markup, cell, definitions, link, numbers, prose, section, table, tag
 from kassay.report.model import NOT_RUN, THIS_REPORT, RunView, StageView
-from kassay.report.sections import word
+from kassay.report.sections import CLASS_OF, word
 from kassay.report.words import ABSENT, counted, exit_meaning, one_line, seconds, size
 
 SHOWN_DIRTY = 20  # changed files that are listed; the record has all
@@ -29,44 +30,40 @@ def failure_section(report: Report) -> Markup | None:
     bad = [stage for stage in report.run.judged if stage.word != "passed"]
     if not bad and not report.faults:
         return None
-    faults = [tag("div", tag("p", tag("b", "records: "), fault), class_="fault") for fault in report.faults]
+    faults = [tag("div", tag("p", tag("b", "records: "), prose(fault)), class_="fault bad") for fault in report.faults]
     return section("failures", "What did not pass", faults, [failure(stage) for stage in bad])
 
 
 def failure(stage: StageView) -> Markup:
     """One stage."""
-    log = next((file.file for file in stage.files if file.file == "stderr.log"), None)
+    log = next((file.file for file in stage.files if file.file == paths.STDERR and file.bytes), None)
     return tag(
         "div",
-        tag("p", tag("b", stage.name), " ", word(stage.word), f": {stage.reason}" if stage.reason else None),
+        tag("p", tag("b", stage.name), " ", word(stage.word), ": ", prose(stage.reason)),
         tag("pre", "\n".join(stage.stderr_tail), tabindex=0) if stage.stderr_tail else None,
         tag(
             "p",
             "next: ",
-            code_spans(next_command(stage)),
+            prose(next_command(stage)),
             [". Log: ", link(stage.file(log), log)] if log else None,
             class_="note",
         ),
-        class_="fault",
+        class_=f"fault {CLASS_OF.get(stage.word, '')}".strip(),
     )
-
-
-def code_spans(text: str) -> list[Content]:
-    """Text whose backticked parts are code."""
-    return [tag("code", part) if index % 2 else part for index, part in enumerate(text.split("`"))]
 
 
 def stage_section(report: Report) -> Markup:
     """The DAG, and each stage with what it needs, how it ended and what it took."""
     run = report.run
-    executed = [stage for stage in run.judged if stage.duration_s is not None and not stage.reused]
+    executed = [stage for stage in run.judged if stage.word not in (NOT_RUN, "blocked") and not stage.reused]
     reused = sum(stage.reused for stage in run.judged)
     lead = (
-        f"{counted(len(executed), 'stage')} executed in this run, {seconds(sum(s.duration_s or 0 for s in executed))} of stage "
-        f"time in all; {reused} taken from earlier runs; interrupted {counted(run.interruptions, 'time')}."
+        f"{counted(len(executed), 'stage')} executed in this run, "
+        f"{seconds(sum(s.duration_s or 0 for s in executed))} of stage time in all; "
+        f"{reused} taken from earlier runs; interrupted {counted(run.interruptions, 'time')}."
     )
-    header = ["stage", "needs", "outcome", "time", "executed because", "run", "results"]
-    rows = [stage_row(stage, run) for stage in run.stages]
+    header = ["stage", "needs", "outcome", "time", "executed because", "results"]
+    rows = [stage_row(stage) for stage in run.stages]
     return section(
         "stages",
         "Stages",
@@ -76,18 +73,16 @@ def stage_section(report: Report) -> Markup:
     )
 
 
-def stage_row(stage: StageView, run: RunView) -> list[Markup]:
+def stage_row(stage: StageView) -> list[Markup]:
     """One stage."""
     needs = "all others" if stage.word == THIS_REPORT else ", ".join(stage.needs) or ABSENT
-    where = ABSENT if stage.run is None else "this run" if not stage.reused else stage.run
     metrics = "; ".join(f"{key} {short(value)}" for key, value in stage.metrics.items())
     return [
         tag("th", stage.name, scope="row"),
         cell(needs),
-        cell([word(stage.word), tag("span", stage.reason, class_="sub") if stage.reason else None]),
+        cell([word(stage.word), tag("span", prose(stage.reason), class_="sub") if stage.reason else None]),
         *numbers(seconds(stage.duration_s)),
-        cell("reused" if stage.reused else stage.why or ABSENT),
-        cell(where),
+        cell(f"reused from {stage.run}" if stage.reused else stage.why or ABSENT),
         cell(one_line(metrics, 240) or ABSENT, kind="free"),
     ]
 
@@ -158,11 +153,7 @@ def source_text(record: SourceRecord) -> list[Content]:
     commit: Content = ["commit ", tag("code", record.commit)] if record.commit else "outside git"
     dirty = f"{counted(len(record.dirty), 'file')} changed since" if record.dirty else "clean"
     names = ", ".join(record.dirty[:SHOWN_DIRTY]) + (" …" if len(record.dirty) > SHOWN_DIRTY else "")
-    told = (
-        tag("details", tag("summary", "changed files"), tag("p", names, class_="note"))
-        if record.dirty
-        else None
-    )
+    told = tag("details", tag("summary", "changed files"), tag("p", names, class_="note")) if record.dirty else None
     return [
         commit,
         f", {dirty}; {counted(record.files, 'file')}, SHA-256 ",
@@ -190,9 +181,7 @@ def package_table(report: Report) -> Markup | None:
     if not packages:
         return None
     lock = ", ".join(f"{package.name}=={package.version}" for package in packages)
-    return tag(
-        "details", tag("summary", f"all {len(packages)} packages"), tag("p", tag("code", lock), class_="note")
-    )
+    return tag("details", tag("summary", f"all {len(packages)} packages"), tag("p", tag("code", lock), class_="note"))
 
 
 def model_digests(run: RunView) -> dict[str, str]:
@@ -248,6 +237,4 @@ def exit_line(run: RunView) -> Markup:
             " resumes.",
             class_="exit",
         )
-    return tag(
-        "p", tag("b", f"Exit code {run.exit_code}"), f": {exit_meaning(run.exit_code)}.", class_="exit"
-    )
+    return tag("p", tag("b", f"Exit code {run.exit_code}"), f": {exit_meaning(run.exit_code)}.", class_="exit")

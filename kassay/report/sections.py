@@ -1,18 +1,18 @@
 """The sections of the page on quality: verdicts, gates with their bounds.
 
-Every planned row is there: one without a result says `not run` and why. Figures come from kassay.report.figures, and
-behind each stands its data as a table.
+Every planned row is there: one without a result says `not run` and why. Figures come from
+kassay.report.figures, and behind each stands its data as a table.
 """
 
 from collections.abc import Sequence
 
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
-from kassay.report import figures
+from kassay.report.bounds import bound_panel
 from kassay.report.drawing import Drawing, styles
 from kassay.report.evidence import Report
 from kassay.report.findings import cache_bytes, candidates, verdicts
-from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
+from kassay.report.markup import Content, Markup, cell, numbers, prose, section, table, tag
 from kassay.report.model import NOT_RUN
 from kassay.report.words import ABSENT, fixed, percent, title
 
@@ -22,6 +22,7 @@ CLASS_OF = {
     **dict.fromkeys(("fails", "rejected", "crashed"), "bad"),
     **dict.fromkeys(("unestablished", "ineligible", "unmet", "blocked", *UNSURE_STATES), "open"),
 }
+BROAD_PX = 500  # a wider drawing scrolls on a phone instead of becoming unreadable
 GLYPH_OF = {"good": "✓ ", "bad": "✗ ", "open": "? "}
 
 
@@ -33,7 +34,7 @@ def word(text: str) -> Markup:
 
 def absent(report: Report, program: str, what: str) -> Markup:
     """The row of a section whose stage left nothing."""
-    return tag("p", tag("b", f"{what}: "), word(NOT_RUN), f" – {report.run.why_absent(program)}")
+    return tag("p", tag("b", f"{what}: "), word(NOT_RUN), " – ", prose(report.run.why_absent(program)))
 
 
 def drawn(drawing: Drawing, caption: Content, data: Content) -> Markup:
@@ -41,7 +42,8 @@ def drawn(drawing: Drawing, caption: Content, data: Content) -> Markup:
     svg = drawing.svg.replace('role="img">', f'role="img" aria-label="{attribute(drawing.label)}">', 1)
     svg = svg.replace(">", f">{tag('title', drawing.label)}", 1)
     behind = tag("details", tag("summary", "data table"), data) if data else None
-    return tag("figure", Markup(svg), tag("figcaption", caption) if caption else None, behind)
+    kind = "broad" if drawing.width_px > BROAD_PX else None
+    return tag("figure", Markup(svg), tag("figcaption", caption) if caption else None, behind, class_=kind)
 
 
 def attribute(text: str) -> str:
@@ -82,16 +84,18 @@ def verdict_section(report: Report) -> Markup:
         cells += numbers(share, fixed(1.0 if recipe == control else ratio.get(recipe), 3))
         rows.append(cells)
     header = ["recipe", *models, "cache bytes", "speed ratio"]
-    caption = f"Certificates of study {report.run.study.get('name', '')}: every recipe on every model, against {title(control)}."
+    study = report.run.study.get("name", "")
+    caption = f"Certificates of study {study}: every recipe on every model, against {title(control)}."
     body = table(caption, header, rows, right=(len(header) - 2, len(header) - 1), kind="verdicts")
-    return section("verdicts", "Verdicts", body, tag("p", VERDICT_NOTE, class_="note"))
+    lacking = None if made or not models else absent(report, "certify", "certificates")
+    return section("verdicts", "Verdicts", body, lacking, tag("p", VERDICT_NOTE, class_="note"))
 
 
 VERDICT_NOTE = (
     "pass: every upper bound is at most its margin. fails: a lower bound is above its margin, so harm is established. "
     "unestablished: the margin lies between the bounds, which is no proof of harm. ineligible: the control itself is "
-    "below its floor. Verdicts are computed before, and without, what the study expects. Cache bytes: payload against the "
-    "control. Speed ratio: median rate ratio to the control where it was timed; above 1 is faster."
+    "below its floor. Verdicts are computed before, and without, what the study expects. Cache bytes: payload "
+    "against the control. Speed ratio: median rate ratio to the control where it was timed; above 1 is faster."
 )
 
 
@@ -118,16 +122,14 @@ def gate_section(report: Report) -> Markup:
     panels = []
     for endpoint in dict.fromkeys(gate.endpoint for gate in gates):
         own = [gate for gate in gates if gate.endpoint == endpoint]
-        panels.append(drawn(figures.bound_panel(endpoint, own, style_of), None, None))
+        panels.append(drawn(bound_panel(endpoint, own, style_of), None, None))
     methods = sorted(
-        {
-            f"{gate.endpoint}: {gate.statistic}; {gate.method}, one-sided at α = {gate.alpha:g}"
-            for gate in gates
-        }
+        {f"{gate.endpoint}: {gate.statistic}; {gate.method}, one-sided at α = {gate.alpha:g}" for gate in gates}
     )
     caption = (
         "Estimate with lower and upper one-sided bound; the dashed line is the margin, frozen before the first result. "
-        "The axis is linear up to the margin and logarithmic beyond it. A gate passes when its whole bar is left of the line."
+        "The axis is linear up to the margin and logarithmic beyond it. A gate passes when its whole bar is left of "
+        "the line."
     )
     data = tag("details", tag("summary", f"data table: all {len(gates)} gates"), gate_table(gates))
     return section(

@@ -1,6 +1,7 @@
 """The page's style sheet: a paper's supplement. System fonts, two themes, a phone's width, print.
 
-Series colours are Okabe and Ito's (2008), darkened or lightened until each has a contrast of 3 or more to its paper.
+Series colours are Okabe and Ito's (2008), darkened or lightened until each has a contrast of 3 or more to its
+paper.
 """
 
 CSS = """
@@ -25,7 +26,8 @@ header { padding-top: 2.2rem; }
 a { color: var(--link); text-decoration-thickness: 1px; text-underline-offset: 2px; }
 a:focus-visible, summary:focus-visible, .scroll:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
 h1 { font: 600 1.62rem/1.28 var(--serif); margin: .35rem 0 .7rem; text-wrap: pretty; max-width: 50rem; }
-h2 { font: 600 1.22rem/1.3 var(--serif); margin: 2.6rem 0 .5rem; padding-top: .7rem; border-top: 1px solid var(--rule); }
+h2 { font: 600 1.22rem/1.3 var(--serif); margin: 2.6rem 0 .5rem; padding-top: .7rem;
+  border-top: 1px solid var(--rule); }
 h3 { font: 600 .95rem/1.4 var(--sans); margin: 1.3rem 0 .3rem; }
 p { margin: .45rem 0; max-width: 46rem; }
 .eyebrow { color: var(--soft); font-size: .84rem; margin: 0; max-width: none; }
@@ -44,6 +46,7 @@ nav ol { list-style: none; padding: 0; margin: .8rem 0 0; display: flex; flex-wr
 table { border-collapse: collapse; font-size: .86rem; line-height: 1.35; font-variant-numeric: tabular-nums;
   overflow-wrap: normal; }
 caption { text-align: left; padding-bottom: .35rem; }
+caption span { display: block; max-width: calc(100vw - 2rem); }
 th, td { padding: .26rem .7rem .26rem 0; text-align: left; vertical-align: baseline; }
 th { font-weight: 600; } th[scope=row] { white-space: nowrap; }
 thead th { border-bottom: 1px solid var(--ink); vertical-align: bottom; font-size: .8rem; color: var(--soft); }
@@ -56,12 +59,12 @@ tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child {
 .sub { display: block; color: var(--soft); font-size: .78rem; font-weight: 400; }
 .surprise { color: var(--bad); font-weight: 600; }
 .verdicts { font-size: .95rem; } .verdicts th, .verdicts td { padding: .42rem 1.6rem .42rem 0; }
-.fault { border-left: 4px solid var(--bad); background: var(--panel); padding: .5rem .9rem; margin: .8rem 0; }
-.fault p { margin: .2rem 0; }
+.fault { border-left: 4px solid var(--rule); background: var(--panel); padding: .5rem .9rem; margin: .8rem 0; }
+.fault.bad { border-color: var(--bad); } .fault.open { border-color: var(--open); } .fault p { margin: .2rem 0; }
 .panels { display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
-figure { margin: .8rem 0; min-width: 0; max-width: 100%; }
+figure { margin: .8rem 0; min-width: 0; max-width: 100%; overflow-x: auto; }
 figure svg { display: block; max-width: 100%; height: auto; }
-.wide { overflow-x: auto; } .wide svg { min-width: 46rem; }
+figure.broad svg { min-width: 29rem; } figure.wide svg { min-width: 46rem; }
 figcaption { max-width: 46rem; margin-top: .3rem; }
 details { margin: .4rem 0; } summary { cursor: pointer; color: var(--link); font-size: .86rem; }
 ul { padding-left: 1.2rem; margin: .4rem 0; }
@@ -70,11 +73,11 @@ footer { color: var(--soft); font-size: .82rem; margin-top: 3rem; padding-bottom
 @media (max-width: 40rem) {
   body { font-size: 14.5px; } h1 { font-size: 1.32rem; } main, header, footer { padding-inline: .9rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
-  .verdicts th, .verdicts td { padding-right: .9rem; } }
+  .verdicts th, .verdicts td { padding-right: .9rem; } .verdicts td { min-width: 6.2rem; } }
 @media print {
   :root { --paper: #fff; --panel: #f4f4f4; --ink: #000; --soft: #444; --rule: #ccc; --link: #000; --good: #0a4a25;
     --bad: #8a1d0c; --open: #6a4500; --none: #444; --series-0: #4a4f57; --series-1: #0072b2; --series-2: #b45f06;
     --series-3: #a3447f; --series-4: #00795a; --series-5: #7a6a00; }
-  body { font-size: 9.5pt; } nav, .skip { display: none; } .scroll, .wide { overflow: visible; }
+  body { font-size: 9.5pt; } nav, .skip { display: none; } .scroll, figure { overflow: visible; }
   figure, tr, .fault { break-inside: avoid; } h2, h3 { break-after: avoid; } main, header { max-width: none; } }
 """

@@ -1,6 +1,7 @@
 """report.md, and the last lines that a run prints on the terminal.
 
-`closing_lines` reads plan, outcomes and verdict records only and imports nothing that draws: it answers in milliseconds.
+`closing_lines` reads plan, outcomes and verdict records only and imports nothing that draws: it answers in
+milliseconds.
 """
 
 from collections.abc import Sequence
@@ -94,9 +95,7 @@ def grid(heading: str, header: Sequence[str], rows: Sequence[Sequence[object]]) 
     if not rows:
         return ""
     lines = [header, ["---"] * len(header), *[[escaped(value) for value in row] for row in rows]]
-    return f"## {heading}\n\n" + "\n".join(
-        "| " + " | ".join(str(value) for value in line) + " |" for line in lines
-    )
+    return f"## {heading}\n\n" + "\n".join("| " + " | ".join(str(value) for value in line) + " |" for line in lines)
 
 
 def failures(report: Report) -> str:
@@ -155,9 +154,7 @@ def contrast_table(report: Report) -> str:
         ]
         for record in report.of(ContrastRecord)
     ]
-    return grid(
-        "Timing", ["comparison", "median ratio", "95 % interval", "wins / n", "Holm p", "verdict"], rows
-    )
+    return grid("Timing", ["comparison", "median ratio", "95 % interval", "wins / n", "Holm p", "verdict"], rows)
 
 
 def fit_table(report: Report) -> str:
@@ -173,9 +170,7 @@ def fit_table(report: Report) -> str:
         ]
         for fit in report.of(SaturationRecord)
     ]
-    return grid(
-        "Saturation", ["context", "recipe", "state", "what may be said", "reached", "half batch"], rows
-    )
+    return grid("Saturation", ["context", "recipe", "state", "what may be said", "reached", "half batch"], rows)
 
 
 def stage_table(report: Report) -> str:

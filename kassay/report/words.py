@@ -1,7 +1,7 @@
 """What a report says in words: safe text, numbers for people, the verdict line and the findings.
 
-Nothing here knows a result: every sentence is put together from records and outcomes. Text that comes from records is
-made harmless by `clean` wherever it is shown, on a terminal, in Markdown, HTML or XML.
+Nothing here knows a result: every sentence is put together from records and outcomes. Text that comes from
+records is made harmless by `clean` wherever it is shown, on a terminal, in Markdown, HTML or XML.
 """
 
 import math

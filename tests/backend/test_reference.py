@@ -4,8 +4,15 @@ import json
 
 import pytest
 import torch
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from kassay import digest
 from kassay.backend import reference
@@ -30,7 +37,9 @@ SIZES = {
     "initializer_range": 0.3,  # large enough that attention is not uniform
     "tie_word_embeddings": True,
 }
-CHUNK_TOLERANCE = 1e-3  # of the largest logit: a matmul of another shape may move an operand across a rounding edge
+CHUNK_TOLERANCE = (
+    1e-3  # of the largest logit: a matmul of another shape may move an operand across a rounding edge
+)
 
 
 @pytest.fixture(autouse=True)

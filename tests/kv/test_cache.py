@@ -41,7 +41,8 @@ def pieces(recipe, cuts, capacity=TOKENS):
 
 def snapshot(held, tokens):
     return {
-        (s.layer, s.part): (s.tensor[:, :, :tokens] if s.tensor.ndim == 4 else s.tensor).clone() for s in held.storages()
+        (s.layer, s.part): (s.tensor[:, :, :tokens] if s.tensor.ndim == 4 else s.tensor).clone()
+        for s in held.storages()
     }
 
 
@@ -92,7 +93,9 @@ def test_stored_bits_are_those_of_formats(recipe):
         ):
             operand = x.numpy().astype(np.float16)
             if stored == "fp16":
-                np.testing.assert_array_equal(found[layer, part + "s"].view(np.uint16), operand.view(np.uint16))
+                np.testing.assert_array_equal(
+                    found[layer, part + "s"].view(np.uint16), operand.view(np.uint16)
+                )
                 assert (layer, part + "_scales") not in found
                 continue
             wide = operand.astype(np.float32)
@@ -135,7 +138,12 @@ def test_storages_name_every_tensor():
         "native": {"keys": torch.float16, "values": torch.float16},
         "k16v8-f": {"keys": torch.float16, "values": torch.uint8, "value_scales": torch.float32},
         "k8v16-d": {"keys": torch.uint8, "values": torch.float16, "key_scales": torch.float32},
-        "k8v8-d": {"keys": torch.uint8, "values": torch.uint8, "key_scales": torch.float32, "value_scales": torch.float32},
+        "k8v8-d": {
+            "keys": torch.uint8,
+            "values": torch.uint8,
+            "key_scales": torch.float32,
+            "value_scales": torch.float32,
+        },
     }
     for name, expected in parts.items():
         held = made(recipe_named(name), capacity=32)
@@ -143,7 +151,9 @@ def test_storages_name_every_tensor():
         for layer in range(GEOMETRY.layers):
             found = {s.part: s for s in held.storages() if s.layer == layer}
             assert {part: s.tensor.dtype for part, s in found.items()} == expected
-            assert all(s.tensor.shape[2] == 32 and s.tokens == TOKENS for s in found.values() if s.tensor.ndim == 4)
+            assert all(
+                s.tensor.shape[2] == 32 and s.tokens == TOKENS for s in found.values() if s.tensor.ndim == 4
+            )
     pointers = [s.tensor.data_ptr() for s in held.storages()]
     assert len(pointers) == len(set(pointers))
 

@@ -18,7 +18,12 @@ SCALES = (1.0, float(formats.RECIPROCAL), 0.0104806087911129, 0.146623894572258,
 def grid():
     """(value, code) of the finite non-negative codes in rising order, from the format's definition in rationals."""
     values = [Fraction(mantissa, 2**9) for mantissa in range(8)]
-    values += [Fraction(8 + m, 8) * Fraction(2) ** (e - 7) for e in range(1, 16) for m in range(8) if (e, m) != (15, 7)]
+    values += [
+        Fraction(8 + m, 8) * Fraction(2) ** (e - 7)
+        for e in range(1, 16)
+        for m in range(8)
+        if (e, m) != (15, 7)
+    ]
     return values
 
 
@@ -48,7 +53,9 @@ def test_value_facts():
 
 def test_table_equals_ml_dtypes():
     other = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
-    np.testing.assert_array_equal(formats.TABLE.view(np.uint32)[other == other], other.view(np.uint32)[other == other])
+    np.testing.assert_array_equal(
+        formats.TABLE.view(np.uint32)[other == other], other.view(np.uint32)[other == other]
+    )
     np.testing.assert_array_equal(np.isnan(formats.TABLE), np.isnan(other))
 
 

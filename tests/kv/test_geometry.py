@@ -12,7 +12,8 @@ BUDGET_BYTES = 40 * 2**30
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("native", 147_456), ("k16v8-f", 110_592), ("k8v16-f", 110_592), ("k8v8-f", 73_728)]
+    ("name", "expected"),
+    [("native", 147_456), ("k16v8-f", 110_592), ("k8v16-f", 110_592), ("k8v8-f", 73_728)],
 )
 def test_published_token_bytes(name, expected):
     assert token_bytes(QWEN3_8B, recipe_named(name)) == expected
@@ -26,7 +27,10 @@ def test_dynamic_scales_count():
 
 
 def test_published_slots_of_40_gib():
-    held = {name: slots(QWEN3_8B, recipe_named(name), budget_bytes=BUDGET_BYTES, page_tokens=16) for name in ("native", "k16v8-f")}
+    held = {
+        name: slots(QWEN3_8B, recipe_named(name), budget_bytes=BUDGET_BYTES, page_tokens=16)
+        for name in ("native", "k16v8-f")
+    }
     assert held == {"native": 291_264, "k16v8-f": 388_352}
     for name, count in held.items():
         assert count * token_bytes(QWEN3_8B, recipe_named(name)) == 42_948_624_384

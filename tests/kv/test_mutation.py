@@ -45,7 +45,9 @@ def inject(name, stored):
 
 def differing(one, two):
     """Which (request, head, token) differ in stored bits."""
-    return {tuple(at[:3]) for at in np.argwhere(one.data_BGSD.view(f"u{one.data_BGSD.itemsize}") != two.data_BGSD.view(f"u{two.data_BGSD.itemsize}")).tolist()}
+    bits = f"u{one.data_BGSD.itemsize}"
+    changed = np.argwhere(one.data_BGSD.view(bits) != two.data_BGSD.view(bits))
+    return {tuple(at[:3]) for at in changed.tolist()}
 
 
 def test_names_are_unique_and_many():
@@ -90,7 +92,7 @@ def test_zeroed_page_and_zeroed_values():
     assert not page.keys.data_BGSD[:, :, PAGE].any()
     assert {token for _, _, token in differing(clean.values, page.values)} == set(range(16, 32))
     zeroed = inject("values_zeroed", clean)
-    assert np.mean(~zeroed.values.data_BGSD.any(axis=-1)) == pytest.approx(0.4, abs=0.02)
+    assert np.mean(~zeroed.values.data_BGSD.any(axis=-1)) == pytest.approx(0.4, abs=0.03)
     assert not differing(clean.keys, zeroed.keys)
 
 
@@ -111,14 +113,18 @@ def test_one_corrupted_code_is_one_bit(name):
         one, two = (getattr(stored, part).data_BGSD for stored in (clean, inject(mutation, clean)))
         changed = one.view(f"u{one.itemsize}") ^ two.view(f"u{two.itemsize}")
         assert np.bitwise_count(changed).sum() == 1
-        assert np.isfinite(two.view(ml_dtypes.float8_e4m3fn if two.itemsize == 1 else np.float16).astype(float)).all()
+        assert np.isfinite(
+            two.view(ml_dtypes.float8_e4m3fn if two.itemsize == 1 else np.float16).astype(float)
+        ).all()
 
 
 def test_neighbour_scale():
     fixed = stored_of("k8v8-f")
     assert inject("neighbour_scale", fixed).keys.scale == fixed.keys.other_scale
     dynamic = stored_of("k8v8-d")
-    np.testing.assert_array_equal(inject("neighbour_scale", dynamic).keys.scale[:, 0], dynamic.keys.scale[:, 1])
+    np.testing.assert_array_equal(
+        inject("neighbour_scale", dynamic).keys.scale[:, 0], dynamic.keys.scale[:, 1]
+    )
 
 
 def test_the_neighbour_of_a_single_head_is_inert():

@@ -6,8 +6,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import ml_dtypes
-import numpy as np
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -168,23 +166,36 @@ def as_fnuz(decode):
 def test_a_planted_defect_is_rejected(execute, monkeypatch, name, defect, quantity):
     monkeypatch.setattr(cache, name, defect(getattr(cache, name)))
     code, outcome, verdict, records = execute()
-    assert (code, outcome["outcome"] if "outcome" in outcome else outcome["word"]) == (3, "rejected")
+    assert code == 3
     assert not verdict["passed"]
     assert any(missed.endswith(": " + quantity) for missed in verdict["missed"])
     assert "clean comparisons missed" in outcome["reason"]
     assert any(not record.within for record in records if record.mutation is None)
 
 
-def test_nan_attention_is_rejected(execute, monkeypatch):
-    decode = cache.decode
-    monkeypatch.setattr(cache, "decode", lambda codes, scale: decode(codes, scale) * float("nan"))
+def test_a_nan_is_rejected(execute, program, monkeypatch):
+    log_normalizer = program.capture.log_normalizer
+    monkeypatch.setattr(
+        program.capture, "log_normalizer", lambda *given: log_normalizer(*given) * float("nan")
+    )
     code, outcome, verdict, _ = execute()
     assert (code, verdict["passed"]) == (3, False)
     assert outcome["metrics"]["worst error over tolerance"] is None
+    assert len(verdict["missed"]) == 2 * 2 * len(RECIPES)  # cases times layers
+
+
+def test_nan_in_the_reconstruction_never_passes(execute, monkeypatch):
+    decode = cache.decode
+    monkeypatch.setattr(cache, "decode", lambda codes, scale: decode(codes, scale) * float("nan"))
+    code, outcome, _, _ = execute()
+    assert code != 0
+    assert "finite" in outcome["reason"]
 
 
 def test_a_fault_that_escapes_is_rejected(execute, program, monkeypatch):
-    harmless = replace(MUTATIONS[-1], name="harmless", applies=lambda recipe: True, inject=lambda stored: stored)
+    harmless = replace(
+        MUTATIONS[-1], name="harmless", applies=lambda recipe: True, inject=lambda stored: stored
+    )
     monkeypatch.setattr(program, "MUTATIONS", (*MUTATIONS, harmless))
     code, outcome, verdict, _ = execute()
     assert code == 3

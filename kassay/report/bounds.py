@@ -1,0 +1,88 @@
+"""The figure of a quality gate: estimate and one-sided bounds of every recipe on every model, against the margin.
+
+The axis is linear up to the margin, where gates are decided, and logarithmic beyond it, where harm lies.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from kassay.kinds.verdict import GateRecord
+from kassay.report.drawing import INK, SETTINGS, Drawing, Style, context, drawn, figure
+from kassay.report.words import one_line, percent, title
+
+BOUNDS_PX = 305  # three endpoints side by side
+
+
+def bound_panel(endpoint: str, gates: Sequence[GateRecord], style_of: dict[str, Style]) -> Drawing:
+    """Estimate and one-sided bounds of one endpoint, recipe by model, with the margin; linear up to it, then log."""
+    with context(SETTINGS):
+        models = list(dict.fromkeys(gate.model for gate in gates))
+        made = figure(BOUNDS_PX, 84 + 17 * len(gates) + 26 * len(models))
+        axes = made.subplots()
+        margin = gates[0].margin
+        ticks, labels, row = [], [], 0.0
+        for model in models:
+            axes.annotate(
+                one_line(model, 40),
+                (0, row),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                weight="bold",
+                xytext=(4, 0),
+                textcoords="offset points",
+            )
+            row += 1
+            for gate in (gate for gate in gates if gate.model == model):
+                bound_row(axes, row, gate, style_of[gate.candidate])
+                ticks.append(row)
+                labels.append(title(gate.candidate))
+                row += 1
+            row += 0.5
+        axes.set_xscale("symlog", linthresh=margin, linscale=1.2, subs=[])
+        for value in sorted({gate.margin for gate in gates}):
+            axes.axvline(value, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=1)
+        bound_axis(axes, gates, margin)
+        axes.set_yticks(ticks, labels, fontsize=10.5)
+        axes.set_ylim(row - 0.3, -0.8)
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlabel(one_line(gates[0].statistic, 60))
+        axes.set_title(one_line(endpoint, 40))
+        label = f"{gates[0].statistic} on {endpoint}, margin {percent(margin)}: " + "; ".join(
+            f"{title(gate.candidate)} on {gate.model} at most {percent(gate.upper)}: {gate.verdict}" for gate in gates
+        )
+        return drawn(f"bounds-{slug(endpoint)}", label, made)
+
+
+def slug(text: str) -> str:
+    """`text` as part of an id."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())[:40]
+
+
+def bound_row(axes: Any, row: float, gate: GateRecord, style: Style) -> None:
+    """One gate: bounds as a line with ends, estimate as the recipe's marker, its verdict at the right edge."""
+    axes.plot(
+        [gate.lower, gate.upper],
+        [row, row],
+        color=style.colour,
+        linewidth=1.5,
+        marker="|",
+        markersize=6,
+        zorder=3,
+    )
+    axes.plot([gate.estimate], [row], markersize=5, zorder=4, **style.points())
+    axes.annotate(one_line(gate.verdict, 16), (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=10)
+
+
+def bound_axis(axes: Any, gates: Sequence[GateRecord], margin: float) -> None:
+    """Ticks at 0, the margin and the decades beyond it that are needed."""
+    low, high = min(gate.lower for gate in gates), max(max(gate.upper for gate in gates), margin)
+    decades = [10.0**e for e in range(-4, 4) if margin * 1.6 < 10.0**e <= high * 1.4]
+    negative = [-(10.0**e) for e in range(3, -5, -1) if margin * 1.6 < 10.0**e <= -low * 1.4] if low < 0 else []
+    negative += [-margin] if low < -margin / 2 else []
+    axes.xaxis.set_major_locator(FixedLocator([*negative, 0.0, margin, *decades]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(True, axis="x")
+    axes.set_xlim(min(low * 1.3, -margin / 6), high * 1.5)

@@ -1,0 +1,90 @@
+"""A small project of its own for each test of the orchestrator: stage programs, a workflow, a results folder."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kassay import paths, plan
+from kassay.engine.local import LocalEngine
+from kassay.events import Event
+from kassay.run import Run
+from kassay.rundir import Setup
+
+FRAME = '''
+import os, sys, time
+from kassay.stage import Stage, Unmet, main
+def run(stage):
+{body}
+main(run)
+'''
+PASS = '    stage.write_json("out", {"value": stage.params.get("value", 0)})\n    return {}'
+
+
+class Silent:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def tick(self, states: dict[str, str]) -> None:
+        pass
+
+
+class Project:
+    """A tree with stage programs and runs of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.results = root / "results"
+        (root / "stages").mkdir()
+        self.program("ok", PASS)
+
+    def program(self, name: str, body: str) -> Path:
+        """Write stages/<name>.py whose run() has this body."""
+        path = self.root / "stages" / f"{name}.py"
+        path.write_text(FRAME.format(body=body))
+        return path
+
+    def plan(self, stages: dict[str, Any], profile: str = "toy") -> plan.Plan:
+        """The plan of a workflow; resources are filled in."""
+        full = {name: {"resources": {"cpus": 1, "memory_gib": 0.1}, **body} for name, body in stages.items()}
+        return plan.build(profile, "toy", {"stages": full}, self.root)
+
+    def open(self, stages: dict[str, Any], timeout_s: float = 60.0) -> Run:
+        """A run that has not started."""
+        setup = Setup(
+            results=self.results, settings={}, overrides=[], interpreter=sys.executable, timeout_s=timeout_s
+        )
+        return Run(self.plan(stages), setup, LocalEngine(cpus=2, memory_gib=4))
+
+    def go(self, stages: dict[str, Any], timeout_s: float = 60.0) -> "Went":
+        """Run to the end."""
+        run = self.open(stages, timeout_s)
+        watcher = Silent()
+        code = run.go(watcher)
+        return Went(run, watcher, code)
+
+
+class Went:
+    """A run that ended."""
+
+    def __init__(self, run: Run, watcher: Silent, code: int) -> None:
+        self.run = run
+        self.code = code
+        self.words = {name: outcome.word for name, outcome in run.outcomes.items()}
+        self.reasons = {name: outcome.reason for name, outcome in run.outcomes.items()}
+        self.started = {e.stage: e.why for e in watcher.events if e.event == "stage_started"}
+        self.reused = {e.stage: e.why for e in watcher.events if e.event == "stage_reused"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A fresh project that kassay.paths points to."""
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(paths, "STAGES", tmp_path / "stages")
+    return Project(tmp_path)

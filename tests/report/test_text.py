@@ -1,0 +1,127 @@
+"""Closing lines, Markdown, JUnit and the written files."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kassay.errors import RunError
+from kassay.events import Event
+from kassay.report import render_run
+from kassay.report.text import closing_lines
+from tests.report.fabricate import RUN, FakeRun, certify_records, judged
+
+VERDICT = (
+    "All 12 verdicts are as expected: K16/V8 holds on both models; K8/V16 and K8/V8 hold on robust and fail on fragile."
+)
+
+
+def test_closing_lines_of_a_good_run(full_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    render_run(full_run.directory)
+    monkeypatch.chdir(full_run.directory.parent)
+    assert closing_lines(full_run.directory, 0) == [
+        VERDICT,
+        f"report: {RUN}/report.html",
+        "exit code 0: every stage passed",
+    ]
+
+
+def test_closing_lines_name_what_did_not_pass(fake_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_run.full()
+    fake_run.end("timing", "crashed", "exit status -9", records=[], stderr="killed\n")
+    fake_run.end("contrast", "blocked", "`timing` was crashed", records=[])
+    monkeypatch.chdir(fake_run.directory)
+    assert closing_lines(fake_run.directory, 1) == [
+        "timing crashed: exit status -9 (log: stages/timing/stderr.log)",
+        "contrast blocked: `timing` was crashed",
+        VERDICT,
+        "report: none was rendered",
+        "exit code 1: something crashed",
+    ]
+
+
+def test_nothing_to_do(full_run: FakeRun, fake_run: FakeRun) -> None:
+    fake_run.full()
+    started = [Event(at="t", event="run_started", stage=None, why="")]
+    first = [Event(at="t", event="stage_started", stage=stage.name, why="never ran") for stage in fake_run.stages]
+    reused = [Event(at="t", event="stage_reused", stage=stage.name, why="") for stage in fake_run.stages]
+    fake_run.write_events([*started, *first, *started, *reused])
+    assert closing_lines(fake_run.directory, 0)[0] == "nothing to do: all 15 stages are up to date"
+    fake_run.write_events([*started, *reused[:3], first[0]])
+    assert closing_lines(fake_run.directory, 0)[0] == VERDICT
+
+
+def test_closing_lines_are_fast_and_draw_nothing(full_run: FakeRun) -> None:
+    program = (
+        "import sys; from pathlib import Path; from kassay.report.text import closing_lines;"
+        "closing_lines(Path(sys.argv[1]), 0);"
+        "heavy = {'matplotlib', 'numpy', 'scipy', 'torch'} & set(sys.modules); assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program, str(full_run.directory)], check=True)
+    fastest = min(timed(full_run.directory) for _ in range(5))
+    assert fastest < 0.05
+
+
+def timed(directory: Path) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    closing_lines(directory, 0)
+    return time.perf_counter() - started
+
+
+def test_render_writes_four_files(full_run: FakeRun) -> None:
+    written = render_run(full_run.directory)
+    assert [path.name for path in written] == ["report.html", "report.md", "report.json", "junit.xml"]
+    assert all(path.read_bytes() for path in written)
+
+
+def test_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"plan.json: no such file: not a run directory"):
+        render_run(tmp_path)
+
+
+def test_markdown_tables(full_run: FakeRun) -> None:
+    text = full_run.rendered()["report.md"]
+    assert text.startswith(f"# {VERDICT}\n\n**Exit code 0**: every stage passed.")
+    assert "| K8/V8 fixed | pass | fails |" in text
+    assert "| fragile | K8/V16 fixed | retrieval | 400 | 211 | 52.750 %" in text
+    assert "| study.alpha=0.05 |  | override | SET |" in text
+
+
+def test_report_json(full_run: FakeRun) -> None:
+    body = full_run.json()
+    assert body["schema"] == "kassay.report/1" and body["verdict"] == VERDICT and body["exit_code"] == 0
+    schemas = {record["schema"] for record in body["records"]}
+    assert {"kassay.gate/1", "kassay.certificate/1", "kassay.contrast/1", "kassay.saturation/1"} <= schemas
+    json.dumps(body, allow_nan=False)
+
+
+def test_junit_of_expected_failures_is_clean(full_run: FakeRun) -> None:
+    root = ElementTree.fromstring(full_run.rendered()["junit.xml"])
+    stages, certificates = root.findall("testsuite")
+    assert (stages.get("tests"), certificates.get("tests")) == ("14", "12")
+    assert [suite.get(key) for suite in root for key in ("failures", "errors", "skipped")] == ["0"] * 6
+
+
+def test_junit_counts(fake_run: FakeRun) -> None:
+    fake_run.full()
+    fake_run.end("timing", "crashed", "killed", records=[])
+    fake_run.end("contrast", "blocked", "`timing` was crashed", records=[])
+    surprising = judged("robust", "k16v8-f", "fails")
+    fake_run.end(
+        "certify", "rejected", "k16v8-f on robust: pass, expected fails", records=[*certify_records(), *surprising]
+    )
+    stages, certificates = ElementTree.fromstring(fake_run.rendered()["junit.xml"]).findall("testsuite")
+    assert [stages.get(key) for key in ("failures", "errors", "skipped")] == ["1", "1", "1"]
+    assert certificates.get("failures") == "1"
+    failure = certificates.find("testcase/failure")
+    assert failure is not None and failure.get("message") == "pass, expected fails"
+
+
+def test_a_run_without_certificates_skips_them(fake_run: FakeRun) -> None:
+    certificates = ElementTree.fromstring(fake_run.rendered()["junit.xml"]).findall("testsuite")[1]
+    assert certificates.get("skipped") == certificates.get("tests") == "12"
