@@ -12,13 +12,13 @@ from kassay.events import Event
 from kassay.run import Run
 from kassay.rundir import Setup
 
-FRAME = '''
+FRAME = """
 import os, sys, time
 from kassay.stage import Stage, Unmet, main
 def run(stage):
 {body}
 main(run)
-'''
+"""
 PASS = '    stage.write_json("out", {"value": stage.params.get("value", 0)})\n    return {}'
 
 
@@ -57,9 +57,7 @@ class Project:
 
     def open(self, stages: dict[str, Any], timeout_s: float = 60.0) -> Run:
         """A run that has not started."""
-        setup = Setup(
-            results=self.results, settings={}, overrides=[], interpreter=sys.executable, timeout_s=timeout_s
-        )
+        setup = Setup(results=self.results, settings={}, overrides=[], interpreter=sys.executable, timeout_s=timeout_s)
         return Run(self.plan(stages), setup, LocalEngine(cpus=2, memory_gib=4))
 
     def go(self, stages: dict[str, Any], timeout_s: float = 60.0) -> "Went":

@@ -51,7 +51,9 @@ def test_all_passed_and_then_nothing_to_do(project: Project) -> None:
 )
 def test_how_a_stage_ends(project: Project, body: str, word: str, code: int, reason: str) -> None:
     project.program("bad", body)
-    went = project.go({"bad": {"program": "bad"}, "below": {"program": "ok", "inputs": {"x": "bad.out"}}, "side": {"program": "ok"}})
+    went = project.go(
+        {"bad": {"program": "bad"}, "below": {"program": "ok", "inputs": {"x": "bad.out"}}, "side": {"program": "ok"}}
+    )
     assert went.words == {"bad": word, "below": "blocked", "side": "passed"}
     assert reason in went.reasons["bad"] and went.reasons["below"] == f"`bad` was {word}"
     assert went.code == code
@@ -95,7 +97,9 @@ def test_a_changed_artifact_is_noticed(project: Project) -> None:
 
 
 def test_unmet_and_crashed_are_asked_again(project: Project, tmp_path: Path) -> None:
-    project.program("maybe", f'    if not os.path.exists({str(tmp_path / "gpu")!r}): raise Unmet("no GPU")\n{" " * 4}return {{}}')
+    project.program(
+        "maybe", f'    if not os.path.exists({str(tmp_path / "gpu")!r}): raise Unmet("no GPU")\n{" " * 4}return {{}}'
+    )
     stages = {"maybe": {"program": "maybe"}}
     assert project.go(stages).code == 4
     (tmp_path / "gpu").touch()
@@ -216,7 +220,9 @@ def test_kill_9_of_the_driver_leaves_no_stage_and_a_resumable_run(project: Proje
         time.sleep(0.05)
     assert alive([stage_pid]) == []
     if alive([grandchild]):
-        os.kill(grandchild, signal.SIGKILL)  # the orchestrator's own end is not yet every grandchild's (docs/architecture.md)
+        os.kill(
+            grandchild, signal.SIGKILL
+        )  # the orchestrator's own end is not yet every grandchild's (docs/architecture.md)
     (project.root / "gate").touch()
     went = project.go(stages)
     assert went.code == 0 and went.started == {"slow": "did not finish"} and "first" in went.reused

@@ -53,6 +53,7 @@ def tree(root: Path) -> Iterator[kconfiglib.Kconfig]:
 def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment]) -> None:
     """Set every assignment in order (the last one of a symbol counts) and check that each took effect."""
     errors = choice_conflicts(kconf, assignments)
+    malformed: set[Assignment] = set()
     for assignment in assignments:
         symbol = kconf.syms.get(assignment.name)
         if symbol is None or not symbol.nodes:
@@ -62,7 +63,9 @@ def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment]) -> None:
         if value is None or not symbol.set_value(value):
             kind = kconfiglib.TYPE_TO_STR[symbol.orig_type]
             errors.append(f"{assignment.where}: `{assignment.name}={assignment.text}` is not of type `{kind}`")
-    errors += [message for line in lasting(kconf, assignments) if (message := ineffective(kconf, line))]
+            malformed.add(assignment)
+    lasts = [line for line in lasting(kconf, assignments) if line not in malformed]
+    errors += [message for line in lasts if (message := ineffective(kconf, line))]
     if errors:
         raise ConfigError(*dict.fromkeys(errors), hint="make menuconfig shows every symbol with its range and help")
 

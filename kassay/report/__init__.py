@@ -42,7 +42,7 @@ def rendered(run_dir: Path) -> dict[str, bytes]:
 
 
 def report_json(report: "Report") -> str:
-    """Verdict line, findings, stages and every shown record as one JSON document."""
+    """Verdict line, findings, stages and every shown record as one JSON document, in ASCII."""
     from kassay.record import plain
     from kassay.report.findings import findings, verdict_line
 
@@ -56,4 +56,4 @@ def report_json(report: "Report") -> str:
         "run": plain(report.run, "run", nonfinite),
         "records": [json.loads(record.to_json()) for record in report.records],
     }
-    return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(body, indent=1, allow_nan=False) + "\n"

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from kassay.kinds.verdict import GateRecord
 from kassay.report.drawing import INK, SETTINGS, Drawing, Style, context, drawn, figure
-from kassay.report.words import one_line, percent, title
+from kassay.report.words import one_line, percent, tick, title
 
 BOUNDS_PX = 305  # three endpoints side by side
 
@@ -25,7 +25,7 @@ def bound_panel(endpoint: str, gates: Sequence[GateRecord], style_of: dict[str, 
         ticks, labels, row = [], [], 0.0
         for model in models:
             axes.annotate(
-                one_line(model, 40),
+                tick(one_line(model)),
                 (0, row),
                 xycoords=("axes fraction", "data"),
                 va="center",
@@ -37,7 +37,7 @@ def bound_panel(endpoint: str, gates: Sequence[GateRecord], style_of: dict[str, 
             for gate in (gate for gate in gates if gate.model == model):
                 bound_row(axes, row, gate, style_of[gate.candidate])
                 ticks.append(row)
-                labels.append(title(gate.candidate))
+                labels.append(tick(title(gate.candidate)))
                 row += 1
             row += 0.5
         axes.set_xscale("symlog", linthresh=margin, linscale=1.2, subs=[])
@@ -48,7 +48,7 @@ def bound_panel(endpoint: str, gates: Sequence[GateRecord], style_of: dict[str, 
         axes.set_ylim(row - 0.3, -0.8)
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel(one_line(gates[0].statistic, 60))
-        axes.set_title(one_line(endpoint, 40))
+        axes.set_title(tick(one_line(endpoint)))
         label = f"{gates[0].statistic} on {endpoint}, margin {percent(margin)}: " + "; ".join(
             f"{title(gate.candidate)} on {gate.model} at most {percent(gate.upper)}: {gate.verdict}" for gate in gates
         )

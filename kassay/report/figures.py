@@ -26,7 +26,7 @@ from kassay.report.drawing import (
     drawn,
     figure,
 )
-from kassay.report.words import number, one_line, percent, size, title
+from kassay.report.words import number, one_line, percent, size, tick, title
 from kassay.stats.hill import hill_curve
 
 NS_PER_S = 1e9
@@ -126,7 +126,7 @@ def plain_log_ticks(axes: Any) -> None:
 def legend(axes: Any, recipes: Sequence[str], style_of: dict[str, Style], place: str) -> None:
     """Colour and marker of each recipe."""
     for recipe in recipes:
-        axes.plot([], [], linewidth=1.4, markersize=5, label=title(recipe), **style_of[recipe].points())
+        axes.plot([], [], linewidth=1.4, markersize=5, label=tick(title(recipe)), **style_of[recipe].points())
     axes.legend(loc=place, fontsize=10.5, handlelength=2.2, borderaxespad=0.2)
 
 
@@ -149,7 +149,7 @@ def ratio_figure(contrasts: Sequence[ContrastRecord], style_of: dict[str, Style]
                 fontsize=10.5,
             )
         axes.annotate("equal ", (1.0, 1.0), xycoords=("data", "axes fraction"), ha="right", fontsize=10.5)
-        axes.set_yticks(range(len(measured)), [title(record.candidate) for record in measured])
+        axes.set_yticks(range(len(measured)), [tick(title(record.candidate)) for record in measured])
         axes.set_ylim(len(measured) - 0.45, -0.55)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -208,7 +208,7 @@ def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
             )
             left += width
         memory_totals(axes, left, totals, control)
-        axes.set_yticks(range(len(recipes)), [title(recipe) for recipe in recipes])
+        axes.set_yticks(range(len(recipes)), [tick(title(recipe)) for recipe in recipes])
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.set_xlim(0, max(left.max(), 1e-9) * 1.32)

@@ -12,6 +12,7 @@ from kassay.errors import EXIT_CRASHED, EXIT_PASSED, EXIT_REJECTED, EXIT_UNMET, 
 from kassay.kv.recipe import RECIPES
 
 LONGEST_TEXT = 2000  # characters of one free text that are shown; the record keeps all
+LONGEST_TICK = 22  # characters of a name in a figure
 ABSENT = "–"
 # Control characters, bidirectional overrides and lone surrogates: they could move the cursor, reorder what is read, or
 # make a document invalid. Line feed and tab stay.
@@ -49,7 +50,12 @@ def one_line(value: object, longest: int = 300) -> str:
 
 def title(recipe: str) -> str:
     """The name that people use of a recipe; a recipe of another backend keeps its own."""
-    return TITLES.get(recipe, clean(recipe, 60))
+    return TITLES.get(recipe) or one_line(recipe, 60)
+
+
+def tick(text: str) -> str:
+    """A name in a figure, at most LONGEST_TICK characters long, so that the axes keep their room."""
+    return text if len(text) <= LONGEST_TICK else f"{text[: LONGEST_TICK - 1]}…"
 
 
 def number(value: float | None, digits: int = 3) -> str:

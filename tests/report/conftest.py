@@ -17,3 +17,9 @@ def fake_run(tmp_path: Path) -> FakeRun:
 def full_run(tmp_path_factory: pytest.TempPathFactory) -> FakeRun:
     """A complete run; tests only read it."""
     return FakeRun(tmp_path_factory.mktemp("full")).full()
+
+
+@pytest.fixture(scope="session")
+def full_reports(full_run: FakeRun) -> dict[str, str]:
+    """Its reports by file name, rendered once."""
+    return full_run.rendered()

@@ -1,8 +1,9 @@
 """A run directory made from the real record kinds and the real statistics, without running a model."""
 
+import functools
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, 
 from kassay.outcome import Artifact, Outcome
 from kassay.plan import Plan, Stage
 from kassay.record import Record
+from kassay.report import rendered
+from kassay.report.evidence import Report, load_report
 from kassay.stats.blocks import PlannedContrast, contrast_verdicts
 from kassay.stats.certificate import GrossLossPlan, RelativeLossPlan, certificate, gross_loss_gate, relative_nll_gate
-from kassay.stats.hill import hill_curve
 from kassay.stats.paired import ArmAnswers, ArmLosses
 from kassay.stats.saturation import diagnose_sweep
 
@@ -28,6 +30,7 @@ EARLIER = "decode-cpu-20261128T090000Z-99887766"
 RECIPES = ["native", "k16v8-f", "k16v8-d", "k8v16-f", "k8v16-d", "k8v8-f", "k8v8-d"]
 MODELS = ["robust", "fragile"]
 SHA = "0123456789abcdef" * 4
+PACKAGES = (("numpy", "2.4.6"), ("torch", "2.13.0"))
 ITEMS, DOCUMENTS = 400, 64
 STUDY: dict[str, Any] = {
     "name": "small",
@@ -297,7 +300,6 @@ def saturation_records(cells: Iterable[Record]) -> list[Record]:
     for (recipe, context_tokens), own in sweeps.items():
         rates = [sorted(c.batch * 16 * 1e9 / ns for ns in c.elapsed_ns[1:])[2] for c in own]
         made = diagnose_sweep([c.batch for c in own], rates, value_unit="tok/s", alpha=0.05)
-        assert hill_curve is not None
         found.append(
             SaturationRecord(
                 model="robust",
@@ -344,18 +346,17 @@ def memory_records() -> list[Record]:
     return found
 
 
-def records_of(name: str) -> list[Record]:
+@functools.cache
+def records_of(name: str) -> tuple[Record, ...]:
     """What a stage of the full run records."""
     program, _, model = name.partition(".")
     if program == "freeze":
         source = {"name": "kassay", "kind": "tree", "commit": "f" * 40, "dirty": ["kassay/run.py"], "files": 120}
-        return [SourceRecord(**source, bytes=900_000, sha256=SHA)]  # type: ignore[arg-type]
+        return (SourceRecord(**source, bytes=900_000, sha256=SHA),)  # type: ignore[arg-type]
     if program == "build":
-        return [
-            PackageRecord(name=name, version=version) for name, version in (("numpy", "2.4.6"), ("torch", "2.13.0"))
-        ]
+        return tuple(PackageRecord(name=name, version=version) for name, version in PACKAGES)
     if program == "quality":
-        return [
+        return tuple(
             ArmStorage(
                 model=model,
                 recipe=recipe,
@@ -364,7 +365,7 @@ def records_of(name: str) -> list[Record]:
                 scales_sha256=SHA if recipe.endswith("-f") else None,
             )
             for recipe in RECIPES
-        ]
+        )
     makers: dict[str, Callable[[], list[Record]]] = {
         "certify": certify_records,
         "oracle": lambda: oracle_records(model),
@@ -374,7 +375,7 @@ def records_of(name: str) -> list[Record]:
         "sweep": sweep_records,
         "saturation": lambda: saturation_records(sweep_records()),
     }
-    return makers[program]() if program in makers else []
+    return tuple(makers[program]()) if program in makers else ()
 
 
 class FakeRun:
@@ -423,7 +424,7 @@ class FakeRun:
             "settings": settings,
             "overrides": list(overrides),
         }
-        digest.write_json(self.directory / "manifest.json", body)
+        (self.directory / "manifest.json").write_text(json.dumps(body), encoding="ascii")
 
     def write_events(self, events: list[Event]) -> None:
         """The orchestrator's log."""
@@ -444,7 +445,7 @@ class FakeRun:
         *,
         run: str = RUN,
         duration_s: float = 1.5,
-        records: list[Record] | None = None,
+        records: Sequence[Record] | None = None,
         stderr: str = "",
         metrics: dict[str, Any] | None = None,
     ) -> Path:
@@ -481,11 +482,8 @@ class FakeRun:
 
     def rendered(self) -> dict[str, str]:
         """All reports by file name."""
-        from kassay.report import rendered
-
         return {name: data.decode() for name, data in rendered(self.directory).items()}
 
-    def json(self) -> dict[str, Any]:
-        """report.json, parsed."""
-        body: dict[str, Any] = json.loads(self.rendered()["report.json"])
-        return body
+    def report(self) -> Report:
+        """What is rendered."""
+        return load_report(self.directory)

@@ -47,8 +47,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> FakeRun:
     return run
 
 
-def test_nothing_of_it_is_markup(hostile: FakeRun) -> None:
-    html = hostile.rendered()["report.html"]
+@pytest.fixture(scope="module")
+def reports(hostile: FakeRun) -> dict[str, str]:
+    return hostile.rendered()
+
+
+def test_nothing_of_it_is_markup(reports: dict[str, str]) -> None:
+    html = reports["report.html"]
     page = Page(html)
     assert page.open == [] and "script" not in page.texts
     assert "<script" not in html and "<b>&amp;`" not in html
@@ -56,25 +61,25 @@ def test_nothing_of_it_is_markup(hostile: FakeRun) -> None:
 
 
 @pytest.mark.parametrize("name", ["report.html", "report.md", "junit.xml"])
-def test_no_control_or_bidirectional_character_is_left(hostile: FakeRun, name: str) -> None:
-    text = hostile.rendered()[name]
+def test_no_control_or_bidirectional_character_is_left(reports: dict[str, str], name: str) -> None:
+    text = reports[name]
     assert not {letter for letter in text if letter in "\x00\x1b\u202e\u2066"}
     assert "\\x1b[31mred" in text.replace("\\\\", "\\").replace("\\[", "[")
 
 
-def test_junit_is_valid_xml(hostile: FakeRun) -> None:
-    root = ElementTree.fromstring(hostile.rendered()["junit.xml"])
+def test_junit_is_valid_xml(reports: dict[str, str]) -> None:
+    root = ElementTree.fromstring(reports["junit.xml"])
     assert [case.get("name") for case in root.iter("testcase")]
 
 
-def test_markdown_has_no_new_heading_row_or_link(hostile: FakeRun) -> None:
-    lines = hostile.rendered()["report.md"].splitlines()
+def test_markdown_has_no_new_heading_row_or_link(reports: dict[str, str]) -> None:
+    lines = reports["report.md"].splitlines()
     assert [line for line in lines if line.startswith("# ")] == [lines[0]]
     assert not [line for line in lines if "](javascript" in line.replace("\\]", "").replace("\\[", "")]
 
 
-def test_json_keeps_the_text_as_it_was(hostile: FakeRun) -> None:
-    body = json.loads(hostile.rendered()["report.json"])
+def test_json_keeps_the_text_as_it_was(reports: dict[str, str]) -> None:
+    body = json.loads(reports["report.json"])
     assert any("\x1b[31mred" in str(record) or "x1b[31mred" in str(record) for record in body["records"])
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from kassay.kinds.verdict import CertificateRecord
-from kassay.report.evidence import load_report
 from kassay.report.findings import findings, verdict_line
 from kassay.report.words import families, number, verdict_clause
 from tests.report.fabricate import FakeRun, certify_records, contrast_records, judged
@@ -12,7 +11,7 @@ ALL = ["k16v8-f", "k16v8-d", "k8v16-f", "k8v16-d", "k8v8-f", "k8v8-d"]
 
 
 def test_line_of_the_full_run(full_run: FakeRun) -> None:
-    assert verdict_line(load_report(full_run.directory)) == (
+    assert verdict_line(full_run.report()) == (
         "All 12 verdicts are as expected: K16/V8 holds on both models; "
         "K8/V16 and K8/V8 hold on robust and fail on fragile."
     )
@@ -23,20 +22,20 @@ def test_an_unexpected_verdict_leads(fake_run: FakeRun) -> None:
     surprising = judged("fragile", "k8v8-d", "pass")[-1]
     assert isinstance(surprising, CertificateRecord) and surprising.verdict == "fails"
     fake_run.end("certify", "rejected", "k8v8-d on fragile: fails, expected pass", records=[*records[:-1], surprising])
-    assert verdict_line(load_report(fake_run.directory)).startswith("1 of 12 verdicts is not as expected: ")
+    assert verdict_line(fake_run.report()).startswith("1 of 12 verdicts is not as expected: ")
 
 
 def test_missing_certificates_are_counted(fake_run: FakeRun) -> None:
     kept = [record for record in certify_records() if getattr(record, "candidate", "") != "k8v8-d"]
     fake_run.end("certify", records=kept)
-    line = verdict_line(load_report(fake_run.directory))
+    line = verdict_line(fake_run.report())
     assert line.startswith("10 of 12 planned verdicts are as expected")
     assert "K8/V8 dynamic was not judged on both models" in line
 
 
 def test_without_certificates_the_reason_is_told(fake_run: FakeRun) -> None:
     fake_run.end("certify", "blocked", "`quality.robust` was crashed", records=[])
-    assert verdict_line(load_report(fake_run.directory)) == (
+    assert verdict_line(fake_run.report()) == (
         "No verdict on any recipe: certify: blocked (`quality.robust` was crashed)."
     )
 
@@ -59,7 +58,7 @@ def test_a_family_is_named_only_when_it_is_whole() -> None:
 
 
 def test_findings_show_negative_results(full_run: FakeRun) -> None:
-    found = {finding.topic: finding.text for finding in findings(load_report(full_run.directory))}
+    found = {finding.topic: finding.text for finding in findings(full_run.report())}
     assert found["Quality"] == "Of 12 certificates against K16/V16 native: 8 pass and 4 fail."
     assert found["Speed"].count("no confirmed gain (median ratio 0.") == 2
     assert found["Saturation"].startswith("2 of 4 sweeps with a usable ceiling")
@@ -68,14 +67,14 @@ def test_findings_show_negative_results(full_run: FakeRun) -> None:
 
 def test_a_gain_is_told_like_its_absence(fake_run: FakeRun) -> None:
     fake_run.end("contrast", records=contrast_records({"k16v8-f": 1.2}))
-    found = {finding.topic: finding.text for finding in findings(load_report(fake_run.directory))}
+    found = {finding.topic: finding.text for finding in findings(fake_run.report())}
     assert found["Speed"].startswith("K16/V8 fixed: gain confirmed (median ratio 1.")
     assert found["Memory"] == "Not measured: memory: not run (it was never started)"
 
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(0.0, "0.00"), (1234.5, "1,235"), (0.01234, "0.0123"), (1e-9, "1.00e-09"), (None, "–"), (float("nan"), "–")],
+    [(0.0, "0"), (1234.6, "1,235"), (0.01234, "0.0123"), (1e-9, "1.00e-09"), (None, "–"), (float("nan"), "–")],
 )
 def test_number(value: float | None, said: str) -> None:
     assert number(value) == said

@@ -1,0 +1,177 @@
+"""Strict loading: what a profile asks for is what it gets, or an error with file and line (O01 to O05 of the field)."""
+
+from pathlib import Path
+
+import pytest
+
+from kassay.config import kconfig
+from kassay.errors import ConfigError
+
+TREE = """
+mainmenu "test"
+config PROFILE
+	string "profile"
+config FRAGMENTS
+	string "fragments"
+config BLOCKS
+	int "blocks"
+	range 2 64
+	default 8
+config REF
+	string "ref"
+	default "main"
+config NOTE
+	string "note"
+	default ""
+config SKIPS
+	bool "skips"
+	default y
+config HELPER
+	bool
+	default y if SKIPS
+choice
+	prompt "kv"
+	default KV_BF16
+config KV_BF16
+	bool "bf16"
+config KV_FP8
+	bool "fp8"
+config KV_K16V8
+	bool "k16v8"
+endchoice
+config SCALE
+	int "scale"
+	depends on KV_FP8
+	default 3
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree with the bug cases' symbols and an empty profile."""
+    (tmp_path / "Kconfig").write_text(TREE)
+    (tmp_path / "defconfigs" / "fragments").mkdir(parents=True)
+    return tmp_path
+
+
+def profile(root: Path, text: str | bytes, name: str = "p") -> Path:
+    """Write a profile."""
+    path = root / "defconfigs" / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def load(root: Path, text: str | bytes, **variables: str) -> dict[str, kconfig.Setting]:
+    """Profile -> .config -> settings."""
+    profile(root, text)
+    kconfig.load_profile("p", variables, root, root / ".config")
+    return kconfig.load(root, root / ".config")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("CONFIG_BLOCKS=128", "would become `8`: allowed is 2 to 64"),
+        ("CONFIG_BLOKCS=16", "unknown symbol `BLOKCS`; did you mean `BLOCKS`?"),
+        ("CONFIG_HELPER=n", "no prompt"),
+        ("CONFIG_SCALE=7", "depends on `KV_FP8`"),
+        ("CONFIG_BLOCKS=64 # max", "is not of type `int`"),
+        ("CONFIG_BLOCKS=abc", "is not of type `int`"),
+        ("CONFIG_SKIPS=true", "is not of type `bool`"),
+        ("CONFIG_NOTE=bare", "is not of type `string`"),
+        ('CONFIG_NOTE="ends\\"', "is not of type `string`"),
+        ("CONFIG_REF=7315208644e3", "is not of type `string`"),
+        ("BLOCKS=16", "is no assignment"),
+        ("CONFIG_KV_FP8=y\nCONFIG_KV_K16V8=y", "picks a second member of one choice"),
+        ("CONFIG_KV_K16V8=y\nCONFIG_KV_FP8=y", "picks a second member of one choice"),
+        ("CONFIG_KV_FP8=y\nCONFIG_KV_FP8=n", "would become `y`"),
+        ("CONFIG_KV_BF16=n", "would become `y`"),
+    ],
+)
+def test_what_does_not_take_effect_is_an_error(root: Path, line: str, said: str) -> None:
+    profile(root, "# purpose: x\n" + line + "\n")
+    before = root / ".config"
+    before.write_text("# mine\n")
+    stamp = before.stat().st_mtime_ns
+    with pytest.raises(ConfigError) as caught:
+        kconfig.load_profile("p", {}, root, before)
+    assert said in str(caught.value) and "p:" in str(caught.value)
+    assert (before.read_text(), before.stat().st_mtime_ns) == ("# mine\n", stamp)
+
+
+def test_all_errors_at_once(root: Path) -> None:
+    profile(root, "CONFIG_BLOCKS=128\nCONFIG_NOPE=1\nCONFIG_HELPER=n\n")
+    with pytest.raises(ConfigError) as caught:
+        kconfig.load_profile("p", {}, root, root / ".config")
+    assert all(f"p:{line}" in str(caught.value) for line in (1, 2, 3))
+
+
+def test_a_leading_zero_is_decimal(root: Path) -> None:
+    assert load(root, "CONFIG_BLOCKS=016\n")["BLOCKS"].value == 16
+
+
+@pytest.mark.parametrize("value", ['a\\b "q" $HOME #x', "tail\\", "", "café λ", "$(touch x)", "a=b;c", "  two  "])
+def test_strings_survive(root: Path, value: str) -> None:
+    from kassay.config.assignments import quoted
+
+    settings = load(root, f"CONFIG_NOTE={quoted(value)}\n")
+    assert settings["NOTE"].value == value
+    first = (root / ".config").read_bytes()
+    kconfig.set_variables({"NOTE": value}, root, root / ".config")
+    assert (root / ".config").read_bytes() == first
+    assert load(root, "", NOTE=value)["NOTE"].value == value
+
+
+@pytest.mark.parametrize("ref", ["7315208644e3", "4419027", "0008812", "1e10", "y", "null"])
+def test_a_ref_that_looks_like_a_number_stays_a_string(root: Path, ref: str) -> None:
+    assert load(root, f'CONFIG_REF="{ref}"\n')["REF"].value == ref
+
+
+def test_line_ends_and_a_missing_last_newline_change_nothing(root: Path) -> None:
+    load(root, 'CONFIG_BLOCKS=16\nCONFIG_REF="dev"\n')
+    plain = (root / ".config").read_bytes()
+    for text in ('CONFIG_BLOCKS=16\r\nCONFIG_REF="dev"\r\n', 'CONFIG_BLOCKS=16\nCONFIG_REF="dev"'):
+        assert load(root, text)["REF"].value == "dev"
+        assert (root / ".config").read_bytes() == plain
+
+
+def test_wrong_encodings_are_refused_by_line(root: Path) -> None:
+    with pytest.raises(ConfigError, match="p:1: starts with a byte-order mark"):
+        load(root, b"\xef\xbb\xbfCONFIG_BLOCKS=16\n")
+    with pytest.raises(ConfigError, match="p:2: not UTF-8"):
+        load(root, b'CONFIG_BLOCKS=16\nCONFIG_NOTE="caf\xe9"\n')
+
+
+def test_a_fragment_may_override_the_profiles_choice(root: Path) -> None:
+    profile(root, "CONFIG_KV_FP8=y\nCONFIG_BLOCKS=16\n")
+    profile(root, "CONFIG_KV_K16V8=y\nCONFIG_BLOCKS=32\n", "fragments/f.config")
+    kconfig.load_profile("p+f", {"REF": "dev"}, root, root / ".config")
+    settings = kconfig.load(root, root / ".config")
+    chosen = {name: settings[name].value for name in ("KV_BF16", "KV_FP8", "KV_K16V8", "BLOCKS", "REF", "FRAGMENTS")}
+    assert chosen == {
+        "KV_BF16": False, "KV_FP8": False, "KV_K16V8": True, "BLOCKS": 32, "REF": "dev", "FRAGMENTS": "f",
+    }  # fmt: skip
+    origins = {name: settings[name].origin for name in ("BLOCKS", "REF", "NOTE", "KV_K16V8")}
+    assert origins == {"BLOCKS": "fragment", "REF": "user", "NOTE": "default", "KV_K16V8": "fragment"}
+    assert settings["BLOCKS"].where.endswith("f.config:2")
+
+
+def test_an_edited_config_is_kept_and_loaded_strictly(root: Path) -> None:
+    load(root, "CONFIG_BLOCKS=16\n")
+    config = root / ".config"
+    config.write_text(config.read_text().replace("BLOCKS=16", "BLOCKS=99"))
+    with pytest.raises(ConfigError, match=r"\.config:\d+: `BLOCKS=99` would become"):
+        kconfig.load(root, config)
+    edited = config.read_bytes()
+    load(root, "CONFIG_BLOCKS=16\n")
+    assert (root / ".config.old").read_bytes() == edited
+
+
+def test_names_that_do_not_exist(root: Path) -> None:
+    profile(root, "")
+    with pytest.raises(ConfigError, match="unknown profile `q`"):
+        kconfig.load_profile("q", {}, root, root / ".config")
+    with pytest.raises(ConfigError, match="unknown fragment `smok`"):
+        kconfig.load_profile("p+smok", {}, root, root / ".config")
+    with pytest.raises(ConfigError, match="does not exist"):
+        kconfig.load(root, root / "nothing")
