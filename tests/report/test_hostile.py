@@ -106,7 +106,7 @@ def renamed(record: Record, swap: dict[str, str]) -> Record:
     """The record with recipe and model names replaced."""
     fields = ("recipe", "candidate", "model")
     changed = {name: swap[getattr(record, name)] for name in fields if getattr(record, name, None) in swap}
-    return dataclasses.replace(record, **changed)  # type: ignore[arg-type]
+    return dataclasses.replace(record, **changed)
 
 
 def test_a_megabyte_is_cut_and_said(fake_run: FakeRun) -> None:

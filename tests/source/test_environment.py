@@ -20,7 +20,7 @@ def test_an_existing_environment_is_attested(tmp_path: Path) -> None:
 
 
 def test_a_wrong_version_a_missing_module_and_no_interpreter(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="the pin is 0.0.1"):
+    with pytest.raises(SourceError, match=r"the pin is 0\.0\.1"):
         environment.existing(sys.executable, {"requirements": ["numpy==0.0.1"], "modules": ["numpy"]})
     with pytest.raises(SourceError, match="cannot be imported"):
         environment.existing(sys.executable, {"requirements": [], "modules": ["no_such_module"]})
