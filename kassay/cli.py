@@ -4,6 +4,7 @@ Exit codes: 0 all passed, 1 something crashed, 2 a user's mistake, 3 something w
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from kassay.config.kconfig import Setting
     from kassay.plan import Plan
 
+# Errors of the machine, not of the program: no space, quota, a read-only or forbidden folder.
+HOST_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 # Words that make itself takes; every other variable of its command line must be a Kconfig symbol.
 OF_MAKE = {"CHECK_VENV", "KASSAY", "PIP_FIND_LINKS", "PYTHON", "RUN", "SET", "UV_FIND_LINKS", "VENV"}
@@ -216,4 +219,10 @@ def main() -> int:
     except KassayError as error:
         for line in str(error).splitlines():
             say(line if line.startswith("hint: ") else f"error: {line}")
+        return EXIT_USAGE
+    except OSError as error:
+        if error.errno not in HOST_FAULTS:
+            raise
+        say(f"error: {error.filename or 'a file'}: {error.strerror}")
+        say("hint: what was recorded before is kept; free the space or the folder, then make resumes")
         return EXIT_USAGE

@@ -41,15 +41,17 @@ def of_files(root: Path, files: Iterable[Path]) -> str:
 
 
 def of_path(path: Path) -> str:
-    """Digest of a file, or of a folder's regular files (caches and hidden files left out)."""
+    """Digest of a file, or of a folder's regular files; hidden files, caches and prose (*.md) do not count."""
     if path.is_file():
         return of_file(path)
-    files = [
-        file
-        for file in path.rglob("*")
-        if file.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in file.parts)
-    ]
+    files = [file for file in path.rglob("*") if file.is_file() and counts(file.relative_to(path))]
     return of_files(path, files)
+
+
+def counts(relative: Path) -> bool:
+    """Whether a file of a folder is part of its identity."""
+    hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
+    return not hidden and relative.suffix != ".md"
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -119,7 +119,7 @@ def asked_section(report: Report) -> Markup:
             ]
         ),
         table(
-            f"Settings that are not at their default; the other {defaults} are.",
+            f"Settings that are not at their default; {counted(defaults, 'other')} unchanged.",
             ["symbol", "value", "from", "place"],
             rows,
         )

@@ -67,7 +67,7 @@ figure svg { display: block; max-width: 100%; height: auto; }
 figure.broad svg { min-width: 29rem; } figure.wide svg { min-width: 46rem; }
 figcaption { max-width: 46rem; margin-top: .3rem; }
 details { margin: .4rem 0; } summary { cursor: pointer; color: var(--link); font-size: .86rem; }
-ul { padding-left: 1.2rem; margin: .4rem 0; }
+ul { padding-left: 1.2rem; margin: .4rem 0; } dd ul { margin: 0; }
 footer { color: var(--soft); font-size: .82rem; margin-top: 3rem; padding-bottom: 2.5rem; }
 .skip { position: absolute; left: -100rem; } .skip:focus { position: static; }
 @media (max-width: 40rem) {

@@ -7,6 +7,7 @@ never mistaken for a finished one; two builds of one key wait for each other.
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import sys
@@ -40,8 +41,10 @@ def made(pins: dict[str, Any], stacks: Path, log: Path) -> dict[str, Any]:
     stacks.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(stacks / f".{key}.lock", timeout=LOCK_WAIT_S):
         if not (home / ATTESTED).is_file():
-            making = stacks / f".{key}.making"
-            shutil.rmtree(making, ignore_errors=True)
+            for left in stacks.glob(f".{key}.making-*"):
+                shutil.rmtree(left, ignore_errors=True)
+            # A name of its own: an installer that outlived a killed build may still write into the old one.
+            making = stacks / f".{key}.making-{secrets.token_hex(4)}"
             install(pins["requirements"], making, log)
             attested = attest(making / "bin" / "python", pins)
             digest.write_json(making / ATTESTED, attested)

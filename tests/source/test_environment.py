@@ -44,7 +44,7 @@ def test_a_half_made_stack_is_made_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(environment, "install", install)
     key = environment.stack_key(PINS)
     (tmp_path / key / "bin").mkdir(parents=True)  # what a killed rename or an older layout could leave
-    (tmp_path / f".{key}.making" / "bin").mkdir(parents=True)
+    (tmp_path / f".{key}.making-0123" / "bin").mkdir(parents=True)
     monkeypatch.setattr(environment, "attest", lambda python, pins: {"modules": {}, "lock": [], "python_version": "3"})
     first = environment.made(PINS, tmp_path, tmp_path / "log")
     assert len(made) == 1 and (tmp_path / key / environment.ATTESTED).is_file()
