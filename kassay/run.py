@@ -47,6 +47,7 @@ class Run:
         self.running: dict[str, str] = {}
         self._events: Writer | None = None
         self._watcher: Watcher | None = None
+        self._pending: dict[str, tuple[Wanted, Job, str]] = {}
 
     def go(self, watcher: Watcher) -> int:
         """Run all stages; the exit code of the whole."""
@@ -94,14 +95,17 @@ class Run:
                 del waiting[name]
                 self.record_end(blocked(stage, self.directory.name, reason))
                 continue
-            wanted = Wanted(stage=stage, inputs=self.resolve(stage))
-            found, why = self.find(wanted)
-            if found is not None:
+            if name not in self._pending:  # what a stage wants is looked up once, however long it waits for cores
+                wanted = Wanted(stage=stage, inputs=self.resolve(stage))
+                found, why = self.find(wanted)
+                if found is not None:
+                    del waiting[name]
+                    self.reuse(stage, found)
+                    continue
+                self._pending[name] = (wanted, self.job(stage, wanted), why)
+            if self.engine.fits(self._pending[name][1]):
                 del waiting[name]
-                self.reuse(stage, found)
-            elif self.engine.fits(job := self.job(stage, wanted)):
-                del waiting[name]
-                self.start(stage, wanted, job, why)
+                self.start(stage, *self._pending.pop(name))
 
     def ready(self, stage: Stage, waiting: dict[str, Stage]) -> bool:
         """Whether all that the stage needs has ended."""

@@ -75,6 +75,10 @@ class Stage:
         """The parsed JSON of an input file."""
         return json.loads(self.inputs[name].read_bytes())
 
+    def input_sha256(self, name: str) -> str:
+        """The digest of an input, as the request states it."""
+        return str(self.request["inputs"][name]["sha256"])
+
     def inputs_of(self, group: str) -> dict[str, Path]:
         """The inputs `<group>.<member>` that a `*` reference was expanded to, by member."""
         prefix = group + "."

@@ -43,7 +43,7 @@ def run(stage: Stage) -> Metrics:
         "scales",
         {
             "model": params["model"],
-            "model_sha256": stage.request["inputs"]["model"]["sha256"],
+            "model_sha256": stage.input_sha256("model"),
             "split": SPLIT,
             "documents_sha256": digest.of_value([found.digest for found in documents]),
             "scales": {name: [one.scale for one in scales if one.component == name] for name in ("k", "v")},

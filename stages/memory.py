@@ -11,6 +11,7 @@ import torch
 
 from kassay.backend import reference, workload
 from kassay.kinds.timing import MemoryPart, MemorySample
+from kassay.kv.calibrate import own_scales
 from kassay.kv.geometry import token_bytes
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.kv.tasks import retrieval
@@ -22,7 +23,7 @@ def run(stage: Stage) -> Metrics | Rejection:
     """Parts and samples of every recipe."""
     params = stage.params
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = stage.json_input("scales")["scales"]
+    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
     items = retrieval.items(
         split="development", seed=params["seed"], count=params["batch"], context_tokens=params["context_tokens"]
     )

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from kassay.backend import capture, reference, workload
-from kassay.errors import KassayError
 from kassay.kinds.oracle import OracleCase
 from kassay.kv import formats, oracle
 from kassay.kv.cache import Operands, RecipeCache, Scales, Storage
+from kassay.kv.calibrate import own_scales
 from kassay.kv.mutation import MUTATIONS, Mutation, inert
 from kassay.kv.oracle import Comparison, Component, Stored
 from kassay.kv.recipe import Format, Recipe, recipe_named
@@ -115,7 +115,7 @@ def row(mutation: Mutation, by: Counter[str]) -> dict[str, Any]:
 def run(stage: Stage) -> Metrics | Rejection:
     """All recipes of one model, clean and with faults."""
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = own_scales(stage)
+    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
     context_BT, chunk_BT = rows(stage.params)
     operands = reference.prefill(model, context_BT)
     recipes = [recipe_named(name) for name in stage.params["recipes"]]
@@ -128,15 +128,6 @@ def run(stage: Stage) -> Metrics | Rejection:
             judge(verdict, recipe, index, layer)
         stage.progress(done + 1, len(recipes), "recipes")
     return conclude(stage, verdict)
-
-
-def own_scales(stage: Stage) -> Scales:
-    """The calibrated scales, which must be of this very model."""
-    made = stage.json_input("scales")
-    if made["model_sha256"] != stage.request["inputs"]["model"]["sha256"]:
-        raise KassayError(f"the scales were calibrated on another model than `{stage.params['model']}`")
-    found: Scales = made["scales"]
-    return found
 
 
 def rows(params: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from kassay.backend import reference, workload
-from kassay.errors import KassayError
 from kassay.kinds.quality import Answer, ArmStorage, DocumentLoss
-from kassay.kv.cache import RecipeCache, Scales
+from kassay.kv.cache import RecipeCache
+from kassay.kv.calibrate import own_scales
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.kv.tasks import arithmetic, document, retrieval, vocabulary
 from kassay.kv.tasks.document import Document
@@ -33,7 +33,7 @@ class Study:
         self.params: dict[str, Any] = stage.params
         self.model = reference.load(stage.inputs["model"], stage.cpus)
         self.recipes = [recipe_named(name) for name in self.params["recipes"]]
-        self.scales = own_scales(stage)
+        self.scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
         self.total = self.params["nll"]["documents"] + sum(self.params[task]["items"] for task in READERS)
         self.done = 0
 
@@ -74,20 +74,11 @@ def run(stage: Stage) -> Metrics:
     return {"items": study.total, "recipes": len(study.recipes)}
 
 
-def own_scales(stage: Stage) -> Scales:
-    """The calibrated scales, which must be of this very model."""
-    made = stage.json_input("scales")
-    if made["model_sha256"] != stage.request["inputs"]["model"]["sha256"]:
-        raise KassayError(f"the scales were calibrated on another model than `{stage.params['model']}`")
-    scales: Scales = made["scales"]
-    return scales
-
-
 def attest_storage(study: Study) -> None:
     """Record what each recipe's cache really stores: dtypes as the tensors report them after a write."""
     rows_BT = torch.zeros((1, 2), dtype=torch.long)
     operands = reference.prefill(study.model, rows_BT)
-    scales_sha256 = study.stage.request["inputs"]["scales"]["sha256"]
+    scales_sha256 = study.stage.input_sha256("scales")
     for recipe in study.recipes:
         held = {storage.part: storage.tensor for storage in study.cache(recipe, operands, 0).storages()}
         study.stage.append(

@@ -11,6 +11,7 @@ import torch
 
 from kassay.backend import reference, workload
 from kassay.kinds.timing import SweepCell
+from kassay.kv.calibrate import own_scales
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.stage import Metrics, Stage, main
 
@@ -21,7 +22,7 @@ def run(stage: Stage) -> Metrics:
     """One cell per recipe, context and batch; recipes take turns at each point, so that drift hits all alike."""
     params = stage.params
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = stage.json_input("scales")["scales"]
+    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
     recipes = [recipe_named(name) for name in params["recipes"]]
     grid = [(context, batch) for context in params["contexts_tokens"] for batch in powers(params["largest_batch"])]
     for done, (context_tokens, batch) in enumerate(grid, start=1):

@@ -11,6 +11,7 @@ import time
 from kassay import host
 from kassay.backend import reference, workload
 from kassay.kinds.timing import TimingCell
+from kassay.kv.calibrate import own_scales
 from kassay.kv.recipe import recipe_named
 from kassay.stage import Metrics, Stage, main
 
@@ -19,7 +20,7 @@ def run(stage: Stage) -> Metrics:
     """One record with every repetition."""
     params = stage.params
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = stage.json_input("scales")["scales"]
+    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
     recipe = recipe_named(params["recipe"])
     context_BT = workload.speed_prompts(params["batch"], params["context_tokens"], params["seed"])
     load_before = host.condition()["load_1min"]

@@ -5,6 +5,7 @@ fallback.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,3 +64,13 @@ class AmaxFold:
                     )
                 )
         return made
+
+
+def own_scales(made: dict[str, Any], *, model_sha256: str) -> dict[str, list[float]]:
+    """The scales of a calibration, component -> scale per layer. Raises KassayError if another model made them."""
+    if made["model_sha256"] != model_sha256:
+        raise KassayError(
+            f"the scales were calibrated on another model: `{made['model']}`, {made['model_sha256'][:16]}…"
+        )
+    found: dict[str, list[float]] = made["scales"]
+    return found

@@ -13,6 +13,7 @@ from kassay.report.drawing import INK, SETTINGS, Drawing, Style, context, drawn,
 from kassay.report.words import one_line, percent, tick, title
 
 BOUNDS_PX = 305  # three endpoints side by side
+DECADE_ROOM = 3.0  # factor between the margin's tick and the next one, so that their labels do not meet
 
 
 def bound_panel(endpoint: str, gates: Sequence[GateRecord], style_of: dict[str, Style]) -> Drawing:
@@ -78,8 +79,8 @@ def bound_row(axes: Any, row: float, gate: GateRecord, style: Style) -> None:
 def bound_axis(axes: Any, gates: Sequence[GateRecord], margin: float) -> None:
     """Ticks at 0, the margin and the decades beyond it that are needed."""
     low, high = min(gate.lower for gate in gates), max(max(gate.upper for gate in gates), margin)
-    decades = [10.0**e for e in range(-4, 4) if margin * 1.6 < 10.0**e <= high * 1.4]
-    negative = [-(10.0**e) for e in range(3, -5, -1) if margin * 1.6 < 10.0**e <= -low * 1.4] if low < 0 else []
+    decades = [10.0**e for e in range(-4, 4) if margin * DECADE_ROOM < 10.0**e <= high * 1.4]
+    negative = [-(10.0**e) for e in range(3, -5, -1) if margin * DECADE_ROOM < 10.0**e <= -low * 1.4] if low < 0 else []
     negative += [-margin] if low < -margin / 2 else []
     axes.xaxis.set_major_locator(FixedLocator([*negative, 0.0, margin, *decades]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))

@@ -47,19 +47,21 @@ def hill_panel(
     with context(SETTINGS):
         made = figure(*PANEL_PX)
         axes = made.subplots()
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
         batches = sorted({batch for fit in fits for batch in fit.batches})
         for rank, fit in enumerate(fits):
             hill_curve_of(axes, fit, style_of[fit.recipe])
             own = [cell for cell in cells if (cell.model, cell.recipe) == (fit.model, fit.recipe)]
             hill_points(axes, own, style_of[fit.recipe], rank - (len(fits) - 1) / 2)
-            ceiling_mark(axes, fit, style_of[fit.recipe], batches[-1] * BEYOND * 1.12**rank)
         axes.axvline(batches[-1], color=SOFT, linewidth=0.8, linestyle=(0, (1, 2)))
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
         axes.xaxis.set_major_locator(FixedLocator(batches))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-        plain_log_ticks(axes)
+        top = max([axes.get_ylim()[1], *(fit.ceiling_per_s * 1.08 for fit in fits if fit.state == "usable")])
+        plain_log_ticks(axes, axes.get_ylim()[0], top)
+        for rank, fit in enumerate(fits):
+            ceiling_mark(axes, fit, style_of[fit.recipe], batches[-1] * BEYOND * 1.12**rank)
         axes.grid(True, axis="y")
         axes.set_xlabel("batch (active sequences)")
         axes.set_ylabel("decode rate, tokens per second")
@@ -93,28 +95,23 @@ def hill_points(axes: Any, cells: Sequence[SweepCell], style: Style, rank: float
 
 
 def ceiling_mark(axes: Any, fit: SaturationRecord, style: Style, x: float) -> None:
-    """The interval of the ceiling at the right edge, open upwards where it is; a line across only if it is usable."""
-    lower, upper = fit.ceiling_lower_per_s, fit.ceiling_upper_per_s
+    """The ceiling's interval at the right edge, an arrow where it leaves the frame; a line only if it is usable."""
     if fit.state == "usable":
         axes.axhline(fit.ceiling_per_s, color=style.colour, linewidth=0.9, linestyle=(0, (6, 2, 1, 2)), zorder=1)
-    if lower is None:
+    if fit.ceiling_lower_per_s is None:
         return
-    if upper is None:
-        axes.annotate(
-            "",
-            (x, 1.0),
-            (x, lower),
-            xycoords=("data", "axes fraction"),
-            textcoords="data",
-            arrowprops={"arrowstyle": "->", "color": style.colour, "linewidth": 1.2},
-        )
-    else:
+    bottom, top = axes.get_ylim()
+    lower = min(max(fit.ceiling_lower_per_s, bottom), top)
+    if fit.ceiling_upper_per_s is not None and fit.ceiling_upper_per_s <= top:
+        upper = fit.ceiling_upper_per_s
         axes.plot([x, x], [lower, upper], color=style.colour, linewidth=1.2, marker="_", markersize=7, zorder=3)
+    else:
+        arrow = {"arrowstyle": "->", "color": style.colour, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}
+        axes.annotate("", (x, top), (x, min(lower, top * 0.93)), arrowprops=arrow)
 
 
-def plain_log_ticks(axes: Any) -> None:
+def plain_log_ticks(axes: Any, low: float, high: float) -> None:
     """Round ticks of a log axis as plain numbers, more of them where the axis spans less than a decade."""
-    low, high = axes.get_ylim()
     steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
     ticks = [m * 10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in steps]
     axes.yaxis.set_major_locator(FixedLocator(ticks))

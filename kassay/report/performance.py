@@ -118,7 +118,9 @@ def conditions(report: Report) -> Markup | None:
 
 def saturation_section(report: Report) -> Markup:
     """Every sweep with its fit and whether its ceiling may be believed, and the curves drawn."""
-    fits, cells = report.of(SaturationRecord), report.of(SweepCell)
+    order = recipes_of(report)
+    fits = sorted(report.of(SaturationRecord), key=lambda fit: (fit.context_tokens, order.index(fit.recipe)))
+    cells = report.of(SweepCell)
     anchor, heading = "saturation", "Saturation"
     if not fits:
         return section(anchor, heading, absent(report, "saturation", "fits"))
@@ -133,8 +135,8 @@ def saturation_section(report: Report) -> Markup:
     caption = (
         f"Every repetition is a point ({kept} kept; {warmups} warm-ups, open, excluded), spread in batch only; curves "
         "are fitted to medians in log residuals, solid where measured, dashed beyond the largest batch (dotted line). "
-        "Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it is open. A dash-dotted line "
-        "is a ceiling that is usable; where there is none, no ceiling is claimed."
+        "Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it leaves the frame. A dash-dotted "
+        "line is a ceiling that is usable; where there is none, no ceiling is claimed."
     )
     header = ["context", "recipe", "what may be said", "largest measured", "fitted ceiling", "95 % interval"]
     header += ["half batch", "γ", "reached", "rms ln"]
@@ -144,7 +146,12 @@ def saturation_section(report: Report) -> Markup:
         heading,
         tag("div", panels, class_="panels"),
         tag("p", caption, class_="note"),
-        table("Hill fits, rates in tokens per second.", header, rows, right=range(3, 10)),
+        table(
+            "Hill fits, rates in tokens per second; a fitted ceiling in brackets is not determined by the data.",
+            header,
+            rows,
+            right=range(3, 10),
+        ),
         tag("details", tag("summary", "data table: measured rates"), rate_table(report)),
     )
 
