@@ -3,6 +3,7 @@
 The axis is linear up to the margin, where gates are decided, and logarithmic beyond it, where harm lies.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,13 +78,20 @@ def bound_row(axes: Any, row: float, gate: GateRecord, style: Style) -> None:
 
 
 def bound_axis(axes: Any, gates: Sequence[GateRecord], margin: float) -> None:
-    """Ticks at 0, the margin and the decades beyond it that are needed."""
+    """Ticks at 0, the margin, and round numbers beyond it as far as they are needed."""
     low, high = min(gate.lower for gate in gates), max(max(gate.upper for gate in gates), margin)
-    decades = [10.0**e for e in range(-4, 4) if margin * DECADE_ROOM < 10.0**e <= high * 1.4]
-    negative = [-(10.0**e) for e in range(3, -5, -1) if margin * DECADE_ROOM < 10.0**e <= -low * 1.4] if low < 0 else []
+    negative = [-value for value in reversed(ticks_between(margin, -low))] if low < 0 else []
     negative += [-margin] if low < -margin / 2 else []
+    decades = ticks_between(margin, high)
     axes.xaxis.set_major_locator(FixedLocator([*negative, 0.0, margin, *decades]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(True, axis="x")
     axes.set_xlim(min(low * 1.3, -margin / 6), high * 1.5)
+
+
+def ticks_between(margin: float, end: float) -> list[float]:
+    """Decades clearly beyond the margin up to about `end`; where there is none, the largest round number."""
+    inside = [m * 10.0**e for e in range(-4, 4) for m in (1, 2, 5) if margin * DECADE_ROOM < m * 10.0**e <= end * 1.4]
+    decades = [value for value in inside if math.log10(value).is_integer()]
+    return decades or inside[-1:]

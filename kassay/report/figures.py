@@ -66,7 +66,7 @@ def hill_panel(
         axes.set_xlabel("batch (active sequences)")
         axes.set_ylabel("decode rate, tokens per second")
         axes.set_title(f"context {context_tokens:,} tokens")
-        legend(axes, [fit.recipe for fit in fits], style_of, "lower right")
+        legend(axes, [fit.recipe for fit in fits], style_of, "upper left")
         label = f"Decode rate over batch at a context of {context_tokens} tokens: " + "; ".join(
             f"{title(fit.recipe)}: {fit.state}, {one_line(fit.statement, 120)}" for fit in fits
         )

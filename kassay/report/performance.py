@@ -135,8 +135,8 @@ def saturation_section(report: Report) -> Markup:
     caption = (
         f"Every repetition is a point ({kept} kept; {warmups} warm-ups, open, excluded), spread in batch only; curves "
         "are fitted to medians in log residuals, solid where measured, dashed beyond the largest batch (dotted line). "
-        "Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it leaves the frame. A dash-dotted "
-        "line is a ceiling that is usable; where there is none, no ceiling is claimed."
+        "Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it leaves the frame. A "
+        "dash-dotted line is a ceiling that is usable; where there is none, no ceiling is claimed."
     )
     header = ["context", "recipe", "what may be said", "largest measured", "fitted ceiling", "95 % interval"]
     header += ["half batch", "γ", "reached", "rms ln"]
