@@ -114,10 +114,10 @@ def changed_artifact(directory: Path, outcome: Outcome) -> str | None:
 
 
 def earlier_results(results: Path, stage: str) -> list[Path]:
-    """Real directories of this stage in all runs, newest run first."""
-    found = [path for path in results.glob(f"*/stages/{stage}") if not path.is_symlink() and path.is_dir()]
+    """Real directories of this stage in all runs, newest first; links to them and `latest` are passed over."""
+    runs = [run for run in results.iterdir() if not run.is_symlink()] if results.is_dir() else []
+    found = [path for run in runs if (path := paths.stage_dir(run, stage)).is_dir() and not path.is_symlink()]
+    asked = {path: path / paths.REQUEST for path in found}
     return sorted(
-        found,
-        key=lambda path: (path / paths.REQUEST).stat().st_mtime if (path / paths.REQUEST).exists() else 0,
-        reverse=True,
+        (path for path in found if asked[path].is_file()), key=lambda p: asked[p].stat().st_mtime, reverse=True
     )

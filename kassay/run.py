@@ -21,7 +21,7 @@ from kassay.identity import Input, Wanted
 from kassay.outcome import Outcome, Word, exit_code, load
 from kassay.plan import Plan, Stage
 from kassay.record import Writer, set_aside_torn_tail
-from kassay.rundir import Setup, open_run, set_aside
+from kassay.rundir import Setup, link_to, open_run, set_aside
 from kassay.stage import utc_now
 
 
@@ -155,7 +155,7 @@ class Run:
         own = paths.stage_dir(self.directory, stage.name)
         if found != own:
             set_aside(own)
-            own.symlink_to(os.path.relpath(found, own.parent), target_is_directory=True)
+            link_to(own, found)
         outcome = load(own)
         if outcome is None:
             raise RunError(f"{own}: the outcome vanished while the run went on")

@@ -1,6 +1,7 @@
 """Run directories: opening the one of a plan, what stands in its manifest, and setting stale things aside."""
 
 import json
+import os
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,14 +26,32 @@ class Setup:
 
 
 def set_aside(directory: Path) -> None:
-    """Rename a stale stage directory to `<name>.stale-<n>`; a link to another run's is only taken away."""
+    """Rename a stale stage directory to `.<name>.stale-<n>`; a link to another run's is only taken away.
+
+    Other runs' links to it follow, so that what they reused stays what it was.
+    """
     if directory.is_symlink():
         directory.unlink()
     elif directory.exists():
         n = 1
         while (target := directory.with_name(f".{directory.name}.stale-{n}")).exists():
             n += 1
+        links = [link for link in directory.parents[2].glob(f"*/stages/{directory.name}") if points_to(link, directory)]
         directory.rename(target)
+        for link in links:
+            link_to(link, target)
+
+
+def points_to(link: Path, directory: Path) -> bool:
+    """Whether `link` is a symbolic link to `directory`."""
+    return link.is_symlink() and link.resolve() == directory.resolve()
+
+
+def link_to(link: Path, directory: Path) -> None:
+    """Make `link` a relative symbolic link to a stage directory of another run, in one step."""
+    temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
+    temporary.symlink_to(os.path.relpath(directory.resolve(), link.parent.resolve()), target_is_directory=True)
+    temporary.replace(link)
 
 
 def open_run(plan: Plan, setup: Setup) -> Path:

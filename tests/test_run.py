@@ -96,6 +96,17 @@ def test_a_changed_artifact_is_noticed(project: Project) -> None:
     assert went.started == {"a": "artifact out.json is gone or was changed"}
 
 
+def test_what_another_run_reused_stays_what_it_was(project: Project) -> None:
+    project.go(CHAIN)
+    other = project.go(changed(CHAIN, "b", value=3))
+    reused = paths.stage_dir(other.run.directory, "a") / paths.OUTCOME
+    before = reused.read_bytes()
+    path = project.root / "stages" / "ok.py"
+    path.write_text(path.read_text().replace('"value", 0', '"value", 9'))
+    assert "a" in project.go(CHAIN).started
+    assert reused.read_bytes() == before
+
+
 def test_unmet_and_crashed_are_asked_again(project: Project, tmp_path: Path) -> None:
     project.program(
         "maybe", f'    if not os.path.exists({str(tmp_path / "gpu")!r}): raise Unmet("no GPU")\n{" " * 4}return {{}}'

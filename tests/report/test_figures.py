@@ -6,7 +6,7 @@ import pytest
 
 from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
-from kassay.report.bounds import bound_panel
+from kassay.report.bounds import bound_panel, ticks_between
 from kassay.report.dag import dag, places, reduced_edges
 from kassay.report.drawing import styles
 from kassay.report.figures import hill_panel, ratio_figure
@@ -82,3 +82,11 @@ def test_dag_places_are_free_of_collisions(full_run: FakeRun) -> None:
 @pytest.mark.parametrize("text", ["quality", "robust", "reused", f"from run {EARLIER}"])
 def test_dag_says(full_run: FakeRun, text: str) -> None:
     assert text in dag(load_run(full_run.directory))
+
+
+@pytest.mark.parametrize(
+    ("margin", "end", "ticks"),
+    [(0.015, 0.58, [0.1]), (0.01, 1.8, [0.1, 1.0]), (0.08, 0.6, [0.5]), (0.015, 0.012, []), (0.08, 5.0, [1.0])],
+)
+def test_ticks_beyond_the_margin_keep_their_distance(margin: float, end: float, ticks: list[float]) -> None:
+    assert ticks_between(margin, end) == ticks

@@ -22,7 +22,7 @@ VERDICT = (
 
 
 def test_closing_lines_of_a_good_run(full_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    render_run(full_run.directory)
+    (full_run.directory / "report.html").touch()
     monkeypatch.chdir(full_run.directory.parent)
     assert closing_lines(full_run.directory, 0) == [
         VERDICT,
