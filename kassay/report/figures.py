@@ -34,6 +34,7 @@ BEYOND = 4.0  # curves are dashed up to this multiple of the largest batch
 JITTER = 0.06  # of a factor in batch: repetitions side by side, in x only
 PANEL_PX = (466, 330)
 RATIOS_PX, MEMORY_PX = 560, 600
+WIDE_RATIOS = 3.0  # largest over smallest ratio beyond which their axis is logarithmic
 CURVE_POINTS = 200
 
 
@@ -59,7 +60,7 @@ def hill_panel(
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
         top = max([axes.get_ylim()[1], *(fit.ceiling_per_s * 1.08 for fit in fits if fit.state == "usable")])
-        plain_log_ticks(axes, axes.get_ylim()[0], top)
+        plain_log_ticks(axes, "y", axes.get_ylim()[0], top)
         for rank, fit in enumerate(fits):
             ceiling_mark(axes, fit, style_of[fit.recipe], batches[-1] * BEYOND * 1.12**rank)
         axes.grid(True, axis="y")
@@ -110,14 +111,15 @@ def ceiling_mark(axes: Any, fit: SaturationRecord, style: Style, x: float) -> No
         axes.annotate("", (x, top), (x, min(lower, top * 0.93)), arrowprops=arrow)
 
 
-def plain_log_ticks(axes: Any, low: float, high: float) -> None:
-    """Round ticks of a log axis as plain numbers, more of them where the axis spans less than a decade."""
+def plain_log_ticks(axes: Any, name: str, low: float, high: float) -> None:
+    """Round ticks of a log axis (`x` or `y`) as plain numbers, more of them if it spans less than a decade."""
     steps = (1, 2, 5) if high > 8 * low else (1, 1.5, 2, 3, 4, 5, 7)
-    ticks = [m * 10.0**e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in steps]
-    axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_ylim(low, high)
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    axis = {"x": axes.xaxis, "y": axes.yaxis}[name]
+    axis.set_major_locator(FixedLocator([step * 10.0**decade for decade in decades for step in steps]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_locator(NullLocator())
+    axes.set(**{f"{name}lim": (low, high)})
 
 
 def legend(axes: Any, recipes: Sequence[str], style_of: dict[str, Style], place: str) -> None:
@@ -135,27 +137,33 @@ def ratio_figure(contrasts: Sequence[ContrastRecord], style_of: dict[str, Style]
         axes = made.subplots()
         for row, record in enumerate(measured):
             ratio_row(axes, row, record, style_of[record.candidate])
-        axes.axvline(1.0, color=INK, linewidth=1.0, zorder=1)
-        for screen in sorted({record.screen_ratio for record in measured}):
-            axes.axvline(screen, color=SOFT, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)
-            axes.annotate(
-                f" screen {screen:g}",
-                (screen, 1.0),
-                xycoords=("data", "axes fraction"),
-                color=SOFT,
-                fontsize=10.5,
-            )
-        axes.annotate("equal ", (1.0, 1.0), xycoords=("data", "axes fraction"), ha="right", fontsize=10.5)
-        axes.set_yticks(range(len(measured)), [tick(title(record.candidate)) for record in measured])
-        axes.set_ylim(len(measured) - 0.45, -0.55)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.grid(True, axis="x")
-        axes.set_xlabel("rate / rate of the control, within a block (right of 1: faster)")
+        ratio_axis(axes, measured)
         label = "Within-block ratios: " + "; ".join(
             f"{title(record.candidate)}: median {number(record.median)}, {record.verdict}" for record in measured
         )
         return drawn("ratios", label, made)
+
+
+def ratio_axis(axes: Any, measured: Sequence[ContrastRecord]) -> None:
+    """Lines at 1 and at the screen; a logarithmic axis where a disturbed block would squeeze all others."""
+    every = [ratio for record in measured for ratio in record.ratios or []]
+    unit = ""
+    if max(every) > WIDE_RATIOS * min(every):
+        axes.set_xscale("log")
+        plain_log_ticks(axes, "x", *axes.get_xlim())
+        unit = ", logarithmic"
+    axes.axvline(1.0, color=INK, linewidth=1.0, zorder=1)
+    for screen in sorted({record.screen_ratio for record in measured}):
+        axes.axvline(screen, color=SOFT, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)
+        place = {"xycoords": ("data", "axes fraction"), "fontsize": 10.5}
+        axes.annotate(f" screen {screen:g}", (screen, 1.0), color=SOFT, **place)
+    axes.annotate("equal ", (1.0, 1.0), ha="right", **place)
+    axes.set_yticks(range(len(measured)), [tick(title(record.candidate)) for record in measured])
+    axes.set_ylim(len(measured) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(True, axis="x")
+    axes.set_xlabel(f"rate / rate of the control, within a block (right of 1: faster{unit})")
 
 
 def ratio_row(axes: Any, row: int, record: ContrastRecord, style: Style) -> None:

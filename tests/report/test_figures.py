@@ -90,3 +90,11 @@ def test_dag_says(full_run: FakeRun, text: str) -> None:
 )
 def test_ticks_beyond_the_margin_keep_their_distance(margin: float, end: float, ticks: list[float]) -> None:
     assert ticks_between(margin, end) == ticks
+
+
+def test_a_disturbed_block_makes_the_ratio_axis_logarithmic() -> None:
+    calm, wild = (contrast_records({"k16v8-f": 0.9}) for _ in range(2))
+    assert isinstance(wild[0], ContrastRecord) and wild[0].ratios is not None and isinstance(calm[0], ContrastRecord)
+    wild[0].ratios[3] = 15.0
+    assert "logarithmic" not in ratio_figure([calm[0]], STYLES).svg
+    assert "logarithmic" in ratio_figure([wild[0]], STYLES).svg

@@ -111,7 +111,7 @@ def test_records_of_a_crashed_stage_are_no_evidence(fake_run: FakeRun) -> None:
 
 
 def test_a_broken_records_file_is_a_visible_fault(fake_run: FakeRun) -> None:
-    directory = fake_run.full().directory / "stages" / "certify"
+    directory = fake_run.end("certify")
     with (directory / "records.jsonl").open("a") as stream:
         stream.write('{"schema": "kassay.gate/1", "model": "ro')
     reports = fake_run.rendered()
@@ -121,7 +121,7 @@ def test_a_broken_records_file_is_a_visible_fault(fake_run: FakeRun) -> None:
 
 
 def test_a_newer_schema_is_refused_by_name(fake_run: FakeRun) -> None:
-    file = fake_run.full().directory / "stages" / "contrast" / "records.jsonl"
+    file = fake_run.end("contrast") / "records.jsonl"
     file.write_text(file.read_text().replace("kassay.contrast/1", "kassay.contrast/7"))
     assert "`kassay.contrast/7` is newer than `kassay.contrast/1`" in markdown(fake_run.report()).replace("\\", "")
 

@@ -11,7 +11,7 @@ from tests.report.fabricate import RUN, FakeRun
 
 
 def test_the_program_renders_into_its_directory_and_the_run(fake_run: FakeRun) -> None:
-    fake_run.full()
+    fake_run.end("contrast")
     directory = fake_run.directory / "stages" / "report"
     directory.mkdir()
     request = {
