@@ -280,6 +280,8 @@ def profile_origins(kconf: kconfiglib.Kconfig, named: str, root: Path) -> dict[t
 def provenance(symbol: kconfiglib.Symbol, default: str, known: dict[tuple[str, str], Assignment]) -> tuple[str, str]:
     """Origin and place of a symbol's value."""
     line = known.get((symbol.name, symbol.str_value))
+    if line is None and symbol.choice is not None and symbol.str_value == "n" and symbol.choice.selection is not None:
+        line = known.get((symbol.choice.selection.name, "y"))  # it is off because its sibling was picked there
     if line is not None:
         return line.origin, line.where
     if symbol.str_value == default or not any(node.prompt for node in symbol.nodes):
