@@ -37,11 +37,13 @@ report: setup
 
 setup: $(VENV)/.ready
 
-# A venv whose interpreter is gone is made again, whatever its stamp says.
-$(VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(wildcard $(VENV)/bin/python),,FORCE)
+# A venv whose interpreter (a link may dangle) or packages are gone is made again, whatever its stamp says.
+whole = $(and $(shell test -x '$1/bin/python' && echo yes),$(wildcard $1/lib*/python*/*-packages/kconfiglib.py))
+
+$(VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(call whole,$(VENV)),,FORCE)
 	@$(PYTHON) scripts/bootstrap.py $(VENV)
 
-$(CHECK_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(wildcard $(CHECK_VENV)/bin/python),,FORCE)
+$(CHECK_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(call whole,$(CHECK_VENV)),,FORCE)
 	@$(PYTHON) scripts/bootstrap.py $(CHECK_VENV) dev
 
 check: $(CHECK_VENV)/.ready

@@ -30,5 +30,5 @@ def run_cell(stage: Stage, name: str, program: str, params: dict[str, Any]) -> P
     if ended is None or ended.word != "passed" or done.returncode != 0:
         why = ended.reason if ended else f"exit status {done.returncode} without an outcome"
         raise RunError(f"cell `{name}`: {why}", hint=f"its log is {directory / paths.STDERR}")
-    stage.code_of_children |= json.loads((directory / paths.RECEIPT).read_bytes())["code"]
+    stage.add_child(json.loads((directory / paths.RECEIPT).read_bytes()))
     return directory

@@ -5,7 +5,9 @@ Exit codes: 0 all passed, 1 something crashed, 2 a user's mistake, 3 something w
 
 import argparse
 import errno
+import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,14 +53,29 @@ def variables_of(words: list[str]) -> dict[str, str]:
             raise ConfigError(f"`{word}` is no assignment, allowed is SYMBOL=value")
         found[name] = value
     names = [name for name in os.environ.get("KASSAY_VARIABLES", "").split() if name not in OF_MAKE]
-    return {name: os.environ[name] for name in names} | found
+    if lost := [name for name in names if name not in os.environ]:  # make exports only what a shell could hold
+        messages = [f"command line: unknown symbol `{name}`" for name in lost]
+        raise ConfigError(*messages, hint=f'make SET="{lost[0]}=…" overrides a value of the workflow')
+    given = {name: os.environ[name] for name in names} | found
+    return {name: utf8(text) for name, text in given.items()}
+
+
+def utf8(text: str) -> str:
+    """A word of the command line or the environment as UTF-8, whatever the locale. Raises ConfigError if it is none."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"command line: not UTF-8: {error.object!r}") from None
 
 
 def do_defconfig(arguments: argparse.Namespace) -> int:
     """Write .config from a profile and its fragments."""
     from kassay.config import kconfig
 
-    changed = kconfig.load_profile(arguments.name, variables_of(arguments.variables), paths.ROOT, paths.CONFIG)
+    variables = variables_of(arguments.variables)
+    changed, overridden = kconfig.load_profile(arguments.name, variables, paths.ROOT, paths.CONFIG)
+    for message in overridden:
+        say(message)
     say(f".config {'written' if changed else 'unchanged'}: {arguments.name}")
     return 0
 
@@ -74,17 +91,34 @@ def set_symbols(arguments: argparse.Namespace) -> None:
 
 def do_menuconfig(arguments: argparse.Namespace) -> int:
     """Edit .config in a terminal."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConfigError("menuconfig needs a terminal", hint="make defconfig-<profile> SYMBOL=value")
-    import menuconfig
-
     from kassay.config import kconfig
+
+    require_terminal()
+    if paths.CONFIG.is_file():
+        kconfig.load(paths.ROOT, paths.CONFIG)  # what the menu would replace quietly is said here
+    import menuconfig
 
     os.environ["KCONFIG_CONFIG"] = str(paths.CONFIG)
     os.environ["MENUCONFIG_STYLE"] = os.environ.get("MENUCONFIG_STYLE", "default")
     with kconfig.tree(paths.ROOT) as kconf:
         menuconfig.menuconfig(kconf)
     return 0
+
+
+def require_terminal() -> None:
+    """Raise ConfigError unless a menu can be drawn here: curses itself would end in a traceback."""
+    import curses
+
+    hint = "make defconfig-<profile> SYMBOL=value"
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError("menuconfig needs a terminal", hint=hint)
+    try:
+        curses.setupterm()
+        movable = curses.tigetstr("cup")
+    except curses.error:
+        movable = None
+    if not movable:
+        raise ConfigError(f"menuconfig cannot draw on a terminal of TERM=`{os.environ.get('TERM', '')}`", hint=hint)
 
 
 def do_listdefconfigs(arguments: argparse.Namespace) -> int:
@@ -96,7 +130,7 @@ def do_listdefconfigs(arguments: argparse.Namespace) -> int:
             head = head_comment(path)
             mark = "+" if path.parent == paths.FRAGMENTS else ""
             rest = "; ".join(f"{key}: {text}" for key, text in head.items() if key != "purpose")
-            print(f"{mark}{path.stem}\t{head.get('purpose', '')}\t{rest}")
+            print(f"{mark}{path.name.removesuffix('.config')}\t{head.get('purpose', '')}\t{rest}")
     return 0
 
 
@@ -107,7 +141,7 @@ def planned() -> "tuple[Plan, dict[str, Setting], list[str]]":
 
     settings = kconfig.load(paths.ROOT, paths.CONFIG)
     workflow = str(settings["WORKFLOW"].value)
-    overrides = compose.split_overrides(os.environ.get("SET", ""))
+    overrides = compose.split_overrides(utf8(os.environ.get("SET", "")))
     composed = compose.compose(paths.WORKFLOWS / workflow, settings, overrides)
     profile = "+".join(filter(None, (str(settings["PROFILE"].value), str(settings["FRAGMENTS"].value)))) or "custom"
     return plan.build(profile, workflow, composed, paths.ROOT), settings, overrides
@@ -213,7 +247,12 @@ def say(line: str) -> None:
 
 def main() -> int:
     """Entry point: one message and exit 2 for a user's mistake; a bug keeps its traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # whatever the locale
     arguments = parser().parse_args()
+    if arguments.verb != "run":
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make plan | head` ends in silence
     try:
         return int(arguments.function(arguments))
     except KassayError as error:

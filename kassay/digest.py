@@ -19,7 +19,7 @@ _known: dict[tuple[str, int, int, int], str] = {}
 def of_value(value: Any) -> str:
     """Hex SHA-256 of the canonical JSON of `value`; a non-finite number is refused by json itself."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()  # a file name may be no UTF-8
 
 
 def of_file(path: Path) -> str:

@@ -7,6 +7,12 @@ from typing import Any
 
 import psutil
 
+# A caller's repository (a git hook sets these) or interpreter must not answer for ours.
+REDIRECTS = (
+    "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR "
+    "GIT_NAMESPACE GIT_PREFIX GIT_SHALLOW_FILE GIT_GRAFT_FILE GIT_REPLACE_REF_BASE PYTHONHOME PYTHONSTARTUP"
+).split()
+
 
 def usable_cpus() -> int:
     """Cores that this process may run on."""

@@ -4,12 +4,17 @@ A key has named parts, so that a difference can be told: the parameters, each in
 the stage loaded, the interpreter's stack, and, for a measurement, the host. `explain` says the first difference.
 """
 
+import functools
+import importlib.metadata
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kassay import digest, host, paths
+from kassay.config.compose import flat
+from kassay.errors import RunError
 from kassay.outcome import Outcome, load
 from kassay.plan import Stage
 from kassay.source.freeze import frozen_tree
@@ -52,14 +57,22 @@ def tree_input(reference: str) -> Input:
 
 def explain(directory: Path, wanted: Wanted) -> str | None:
     """Why the result in `directory` does not answer `wanted`, or None if it does."""
-    outcome = load(directory)
-    if outcome is None:
-        return "never ran" if not directory.exists() else "did not finish"
-    if outcome.word not in REUSABLE:
-        return f"was {outcome.word}"
-    request = json.loads((directory / paths.REQUEST).read_bytes())
-    difference = first_difference(request["key"], wanted.parts())
-    return difference or changed_code(directory) or changed_artifact(directory, outcome)
+    try:
+        outcome = load(directory)
+        if outcome is None:
+            return "never ran" if not directory.exists() else "did not finish"
+        if outcome.word not in REUSABLE:
+            return f"was {outcome.word}"
+        key = json.loads((directory / paths.REQUEST).read_bytes())["key"]
+        receipt = json.loads((directory / paths.RECEIPT).read_bytes())
+        return (
+            first_difference(key, wanted.parts())
+            or changed_code(receipt)
+            or ("" if "stack" in wanted.inputs else changed_environment(receipt))
+            or changed_file(directory, outcome, receipt)
+        )
+    except (RunError, FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its files cannot be read: {type(error).__name__}"  # it is set aside, not lost
 
 
 def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
@@ -68,22 +81,14 @@ def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
         return f"program: {old['program']} -> {new['program']}"
     for name in sorted({*flat(old["params"]), *flat(new["params"])}):
         before, after = flat(old["params"]).get(name, "absent"), flat(new["params"]).get(name, "absent")
-        if before != after:
+        if digest.of_value(before) != digest.of_value(after):  # to Python, 1 and True and 1.0 are equal
             return f"parameter {name}: {short(before)} -> {short(after)}"
+    if digest.of_value(old["params"]) != digest.of_value(new["params"]):
+        return "parameters changed"
     for name in sorted({*old["inputs"], *new["inputs"]}):
         if old["inputs"].get(name) != new["inputs"].get(name):
             return f"input {name} changed"
     return "host differs" if old["host"] != new["host"] else None
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one with dotted keys."""
-    if not isinstance(value, dict):
-        return {prefix: value}
-    found: dict[str, Any] = {}
-    for key, item in value.items():
-        found |= flat(item, f"{prefix}.{key}" if prefix else str(key))
-    return found
 
 
 def short(value: Any) -> str:
@@ -92,9 +97,10 @@ def short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def changed_code(directory: Path) -> str | None:
+def changed_code(receipt: dict[str, Any]) -> str | None:
     """The first project file that the stage loaded and that is another one now."""
-    receipt = json.loads((directory / paths.RECEIPT).read_bytes())
+    for name in receipt["code_changed"]:
+        return f"code {name} changed while it ran"
     for name, sha256 in receipt["code"].items():
         path = paths.ROOT / name
         if not path.is_file():
@@ -104,20 +110,39 @@ def changed_code(directory: Path) -> str | None:
     return None
 
 
-def changed_artifact(directory: Path, outcome: Outcome) -> str | None:
-    """The first artifact that is gone or is not what the outcome says."""
-    for artifact in outcome.artifacts.values():
-        path = directory / artifact.file
-        if not path.is_file() or digest.of_file(path) != artifact.sha256:
-            return f"artifact {artifact.file} is gone or was changed"
+def changed_environment(receipt: dict[str, Any]) -> str | None:
+    """What differs in this process's own environment, in which a stage without a stack runs."""
+    if receipt["python"] != (now := sys.version.split()[0]):
+        return f"Python {receipt['python']} -> {now}"
+    for name, version in receipt["packages"].items():
+        if (now := installed(name)) != version:
+            return f"package {name} {version} -> {now}"
+    return None
+
+
+@functools.cache
+def installed(name: str) -> str:
+    """The version of a distribution of this environment, or `absent`."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def changed_file(directory: Path, outcome: Outcome, receipt: dict[str, Any]) -> str | None:
+    """The first artifact or foundation that is gone or is not what the stage left."""
+    files = {directory / artifact.file: artifact.sha256 for artifact in outcome.artifacts.values()}
+    for path, sha256 in [*files.items(), *((Path(file), sha256) for file, sha256 in receipt["foundations"].items())]:
+        if not path.is_file() or digest.of_file(path) != sha256:
+            return f"{'artifact ' + path.name if path in files else path} is gone or was changed"
     return None
 
 
 def earlier_results(results: Path, stage: str) -> list[Path]:
-    """Real directories of this stage in all runs, newest first; links to them and `latest` are passed over."""
+    """Real directories of this stage in all runs, set aside ones too, newest first; links are passed over."""
     runs = [run for run in results.iterdir() if not run.is_symlink()] if results.is_dir() else []
-    found = [path for run in runs if (path := paths.stage_dir(run, stage)).is_dir() and not path.is_symlink()]
-    asked = {path: path / paths.REQUEST for path in found}
-    return sorted(
-        (path for path in found if asked[path].is_file()), key=lambda p: asked[p].stat().st_mtime, reverse=True
-    )
+    places = [run / "stages" for run in runs]
+    found = [path for place in places for path in (place / stage, *place.glob(f".{stage}.stale-*")) if path.is_dir()]
+    asked = {path: path / paths.REQUEST for path in found if not path.is_symlink()}
+    there = [path for path, request in asked.items() if request.is_file()]
+    return sorted(there, key=lambda path: asked[path].stat().st_mtime, reverse=True)

@@ -2,15 +2,25 @@
 
 import json
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
 
-from kassay import host, paths
+from kassay import digest, paths
 from kassay.errors import RunError
 from kassay.stage import utc_now
+
+
+def holder(owner: Path) -> str:
+    """Who wrote the owner file, in words."""
+    try:
+        told = json.loads(owner.read_bytes())
+        return f"pid {told['pid']} on {told['host']} since {told['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it has not said which"
 
 
 @contextmanager
@@ -21,12 +31,12 @@ def owned(run_dir: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout:
-        holder = owner.read_text() if owner.exists() else "unknown"
         raise RunError(
-            f"{run_dir}: another driver has this run: {holder}", hint="wait for it, or end it by its pid"
+            f"{paths.shown(run_dir)}: another driver has this run: {holder(owner)}",
+            hint="wait for it, or end it by its pid",
         ) from None
     try:
-        owner.write_text(json.dumps({"pid": os.getpid(), "host": host.describe()["system"], "since": utc_now()}))
+        digest.write_json(owner, {"pid": os.getpid(), "host": platform.node(), "since": utc_now()})
         yield
     finally:
         owner.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from kassay import digest, paths
-from kassay.errors import EXIT_CRASHED, EXIT_PASSED, EXIT_REJECTED, EXIT_UNMET, RunError
+from kassay.errors import EXIT_CRASHED, EXIT_PASSED, EXIT_REJECTED, EXIT_UNMET, RecordError, RunError
 from kassay.record import plain, require_schema
 
 Word = Literal["passed", "rejected", "unmet", "blocked", "crashed"]
@@ -77,7 +77,7 @@ def load(directory: Path) -> Outcome | None:
         return Outcome(**named, artifacts=artifacts)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecordError, RunError) as error:
         raise RunError(
             f"{path}: not a readable outcome: {error}", hint=f"move {directory} away and run make again"
         ) from error

@@ -5,18 +5,28 @@ Edges come from the references in `inputs`, so none can be forgotten: `stage.art
 a stage when all others have ended, whatever their outcome. All errors of a workflow are reported together.
 """
 
+import math
+import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from kassay import digest
+from kassay.config.compose import flat
 from kassay.errors import PlanError
 
 SCHEMA = "kassay.plan/1"
 STAGE_KEYS = {"program", "inputs", "params", "resources", "each", "after", "measures"}
-RESOURCES = {"cpus", "memory_gib", "exclusive"}
+MAPPINGS = ("inputs", "params", "resources", "each")
+ONLY = {"after": "all", "measures": "host"}
+RESOURCES: dict[str, tuple[tuple[type, ...], str]] = {
+    "cpus": ((int,), "a whole number from 1 on"),
+    "memory_gib": ((int, float), "a number above 0"),
+    "exclusive": ((bool,), "true or false"),
+}
 NAME = re.compile(r"[a-z][a-z0-9-]*")
+PROFILE = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,34 +76,88 @@ class Plan:
 def build(profile: str, workflow: str, composed: dict[str, Any], root: Path) -> Plan:
     """The plan of a composed workflow. Raises PlanError with all faults at once."""
     config = {key: value for key, value in composed.items() if key != "stages"}
-    errors: list[str] = []
-    stages = [stage for name, body in composed.get("stages", {}).items() for stage in expand(name, body, errors)]
+    entries = composed.get("stages")
+    errors = [f"`{key}` holds a number that is not finite" for key, item in flat(composed).items() if not finite(item)]
+    if not PROFILE.fullmatch(profile):
+        errors.append(f"profile `{profile}`: allowed are letters, digits, `.`, `_`, `-` and `+`")
+    if not isinstance(entries, dict) or not entries:
+        raise PlanError(f"workflow `{workflow}`: it has no `stages`")
+    stages = [stage for name, body in entries.items() for stage in expand(str(name), body, errors)]
     names = [stage.name for stage in stages]
-    stages = [expand_globs(stage, names, errors) for stage in stages]
+    broken = set(map(str, entries)) - {name.partition(".")[0] for name in names}  # reported once, not by every reader
+    stages = [expand_globs(stage, names, broken, errors) for stage in stages]
     for stage in stages:
-        errors += faults(stage, names, root)
+        errors += faults(stage, names, broken, root)
     ordered = in_order(stages, errors)
     if errors:
         raise PlanError(*(f"workflow `{workflow}`: {error}" for error in errors))
     return Plan(profile=profile, workflow=workflow, stages=tuple(ordered), config=config)
 
 
-def expand(name: str, body: dict[str, Any], errors: list[str]) -> list[Stage]:
-    """The stages of one entry: one, or one per member of its `each`."""
-    if unknown := sorted(set(body) - STAGE_KEYS):
-        errors.append(f"stage `{name}`: unknown key `{unknown[0]}`, allowed are {', '.join(sorted(STAGE_KEYS))}")
-        return []
+def finite(value: Any) -> bool:
+    """Whether JSON can hold every number of a value."""
+    if isinstance(value, list | dict):
+        return all(finite(item) for item in (value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def expand(name: str, body: Any, errors: list[str]) -> list[Stage]:
+    """The stages of one entry: one, or one per member of its `each`; none of an entry that is malformed."""
     if not NAME.fullmatch(name):
         errors.append(f"stage `{name}`: a name is lower-case letters, digits and `-`")
         return []
-    each = body.get("each")
-    if each is None:
-        return [make(name, body, errors)]
-    if not isinstance(each, dict) or len(each) != 1:
-        errors.append(f"stage `{name}`: `each` names one variable and its list")
+    if not isinstance(body, dict):
+        errors.append(f"stage `{name}`: it has no content")
         return []
-    (variable, members), rest = next(iter(each.items())), {key: body[key] for key in body if key != "each"}
-    return [make(f"{name}.{member}", substitute(rest, variable, member), errors) for member in members]
+    if found := malformed(body):
+        errors.extend(f"stage `{name}`: {message}" for message in found)
+        return []
+    if "each" not in body:
+        return [make(name, body)]
+    (variable, members), rest = next(iter(body["each"].items())), {k: v for k, v in body.items() if k != "each"}
+    return [make(f"{name}.{member}", substitute(rest, variable, member)) for member in members]
+
+
+def malformed(body: dict[str, Any]) -> list[str]:
+    """What is wrong with the form of one entry."""
+    found = [
+        f"unknown key `{key}`, allowed are {', '.join(sorted(STAGE_KEYS))}" for key in sorted(set(body) - STAGE_KEYS)
+    ]
+    found += [f"`{key}` is no mapping" for key in MAPPINGS if not isinstance(body.get(key, {}), dict)]
+    given = {key: body[key] for key in ONLY if key in body}
+    found += [f"`{key}` is `{value}`, allowed is `{ONLY[key]}`" for key, value in given.items() if value != ONLY[key]]
+    inputs = body.get("inputs", {})
+    if isinstance(inputs, dict):
+        found += [f"input `{key}` is `{value}`, not a reference" for key, value in inputs.items() if not is_text(value)]
+    each = body.get("each", {"one": ["member"]})
+    if isinstance(each, dict):
+        members = next(iter(each.values()), None)
+        if len(each) != 1 or not isinstance(members, list) or not members or not all(map(is_text, members)):
+            found.append("`each` names one variable and its list of names")
+        elif len(set(members)) != len(members):
+            found.append("`each` has a name twice")
+    resources = body.get("resources", {})
+    return found + (malformed_resources(resources) if isinstance(resources, dict) else [])
+
+
+def malformed_resources(resources: dict[str, Any]) -> list[str]:
+    """What is wrong with the resources of one entry; cores and memory must be told."""
+    found = [
+        f"unknown resource `{word}`, allowed are {', '.join(sorted(RESOURCES))}"
+        for word in sorted(set(resources) - set(RESOURCES))
+    ]
+    for word, (kinds, allowed) in RESOURCES.items():
+        value = resources.get(word, False if word == "exclusive" else None)
+        if value is None:
+            found.append(f"resources lack `{word}`")
+        elif type(value) not in kinds or (word != "exclusive" and not 0 < value < math.inf):
+            found.append(f"resource `{word}` is `{value}`, allowed is {allowed}")
+    return found
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a text that is not empty."""
+    return isinstance(value, str) and value != ""
 
 
 def substitute(value: Any, variable: str, member: str) -> Any:
@@ -107,32 +171,23 @@ def substitute(value: Any, variable: str, member: str) -> Any:
     return value
 
 
-def make(name: str, body: dict[str, Any], errors: list[str]) -> Stage:
-    """The stage of a checked entry."""
-    resources = body.get("resources") or {}
-    if unknown := sorted(set(resources) - RESOURCES):
-        errors.append(f"stage `{name}`: unknown resource `{unknown[0]}`, allowed are {', '.join(sorted(RESOURCES))}")
-    errors.extend(
-        f"stage `{name}`: resources lack `{word}`" for word in ("cpus", "memory_gib") if word not in resources
-    )
-    if body.get("after") not in (None, "all"):
-        errors.append(f"stage `{name}`: `after` is `{body['after']}`, allowed is `all`")
-    if body.get("measures") not in (None, "host"):
-        errors.append(f"stage `{name}`: `measures` is `{body['measures']}`, allowed is `host`")
+def make(name: str, body: dict[str, Any]) -> Stage:
+    """The stage of a well-formed entry."""
+    resources = body["resources"]
     return Stage(
         name=name,
         program=str(body.get("program", "")),
-        params=body.get("params") or {},
-        inputs=body.get("inputs") or {},
-        cpus=int(resources.get("cpus", 0)),
-        memory_gib=float(resources.get("memory_gib", 0)),
-        exclusive=bool(resources.get("exclusive", False)),
-        after_all=body.get("after") == "all",
-        measures_host=body.get("measures") == "host",
+        params=body.get("params", {}),
+        inputs=body.get("inputs", {}),
+        cpus=resources["cpus"],
+        memory_gib=float(resources["memory_gib"]),
+        exclusive=resources.get("exclusive", False),
+        after_all="after" in body,
+        measures_host="measures" in body,
     )
 
 
-def expand_globs(stage: Stage, names: list[str], errors: list[str]) -> Stage:
+def expand_globs(stage: Stage, names: list[str], broken: set[str], errors: list[str]) -> Stage:
     """`group: stage.*.artifact` becomes `group.member: stage.member.artifact` for every member."""
     inputs: dict[str, str] = {}
     for key, reference in stage.inputs.items():
@@ -141,23 +196,24 @@ def expand_globs(stage: Stage, names: list[str], errors: list[str]) -> Stage:
             inputs[key] = reference
             continue
         members = [name.removeprefix(head + ".") for name in names if name.startswith(head + ".")]
-        if not members:
+        if not members and head not in broken:
             errors.append(f"stage `{stage.name}`: input `{key}` names `{reference}`, but no stage `{head}.…` exists")
         inputs |= {f"{key}.{member}": f"{head}.{member}.{tail}" for member in members}
     return Stage(**{**{field: getattr(stage, field) for field in Stage.__dataclass_fields__}, "inputs": inputs})
 
 
-def faults(stage: Stage, names: list[str], root: Path) -> list[str]:
+def faults(stage: Stage, names: list[str], broken: set[str], root: Path) -> list[str]:
     """What is wrong with one stage: its program, its inputs."""
     found = []
-    if not (root / "stages" / f"{stage.program}.py").is_file():
+    if not NAME.fullmatch(stage.program.replace("_", "-")) or not (root / "stages" / f"{stage.program}.py").is_file():
         known = ", ".join(sorted(path.stem for path in (root / "stages").glob("*.py")))
         found.append(f"stage `{stage.name}`: unknown program `{stage.program}`, allowed are {known}")
     for key, reference in stage.inputs.items():
         if reference.startswith("tree:"):
-            if not (root / reference.removeprefix("tree:")).exists():
+            path = Path(os.path.normpath(root / reference.removeprefix("tree:")))
+            if not path.is_relative_to(root) or not path.exists():
                 found.append(f"stage `{stage.name}`: input `{key}`: `{reference}` does not exist in the project")
-        elif reference.rpartition(".")[0] not in names:
+        elif (owner := reference.rpartition(".")[0]) not in names and owner.partition(".")[0] not in broken:
             found.append(f"stage `{stage.name}`: input `{key}` names `{reference}`, but no such stage exists")
     return found
 

@@ -17,7 +17,7 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
     for stage in plan.stages:
         why = would_run(stage, results, current)
         state = f"up to date ({current[stage.name][0].parent.parent.name})" if why is None else f"runs: {why}"
-        yield f"{stage.name:20} {state}"
+        yield f"{stage.name:20} {why if why is not None and why.startswith('blocked: ') else state}"
         for name, reference in stage.inputs.items():
             yield f"{'':20}   {name} <- {reference}"
 
@@ -36,6 +36,8 @@ def would_run(stage: Stage, results: Path, current: dict[str, tuple[Path, Outcom
             continue
         owner, _, artifact_name = reference.rpartition(".")
         directory, outcome = current[owner]
+        if not outcome.usable:
+            return f"blocked: `{owner}` was {outcome.word}"
         if artifact_name not in outcome.artifacts:
             return f"`{owner}` left no `{artifact_name}`"
         artifact = outcome.artifacts[artifact_name]

@@ -30,14 +30,18 @@ class Record:
     schema: ClassVar[str]
 
     def to_json(self) -> str:
-        """One JSON line without its newline. Raises RecordError for a type that JSON does not have."""
+        """One JSON line without its newline. Raises RecordError for a type or text that JSON in UTF-8 does not have."""
         body: dict[str, Any] = {"schema": self.schema}
         nonfinite: list[str] = []
         for field in fields(self):
             body[field.name] = plain(getattr(self, field.name), field.name, nonfinite)
         if nonfinite:
             body["nonfinite"] = nonfinite
-        return json.dumps(body, ensure_ascii=False, allow_nan=False)
+        line = json.dumps(body, ensure_ascii=False, allow_nan=False)
+        if not line.isascii():
+            for name, value in body.items():
+                require_utf8(value, name)
+        return line
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Self:
@@ -63,11 +67,23 @@ def plain(value: object, where: str, nonfinite: list[str]) -> object:
     if isinstance(value, list | tuple):
         return [plain(item, f"{where}[{index}]", nonfinite) for index, item in enumerate(value)]
     if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str | int) or isinstance(key, bool)]:
+            raise RecordError(f"`{where}` has the key {wrong[0]!r}, allowed are text and whole numbers")
         return {str(key): plain(item, f"{where}.{key}", nonfinite) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         shallow = {field.name: getattr(value, field.name) for field in fields(value)}
         return plain(shallow, where, nonfinite)
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return plain(value.item(), where, nonfinite)  # numpy's scalars mean Python's; numpy itself is not needed here
     raise RecordError(f"`{where}` is of type `{type(value).__name__}`, allowed are JSON's own types")
+
+
+def require_utf8(value: object, where: str) -> None:
+    """Raise RecordError if UTF-8 cannot hold the text in `value`: a lone surrogate, as undecodable file names have."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise RecordError(f"`{where}` holds {error.object[error.start]!r}, which UTF-8 cannot hold") from None
 
 
 def require_schema(body: dict[str, Any], wanted: str) -> None:
@@ -133,15 +149,24 @@ def read_kind(path: Path, kind: type[R]) -> list[R]:
     return [kind.from_json(body) for body in read_lines(path) if str(body["schema"]).startswith(name)]
 
 
-def set_aside_torn_tail(path: Path) -> bool:
-    """Move a torn last line of a session that died into `<name>.torn`; true if there was one."""
+def set_aside_torn_tail(path: Path) -> int | None:
+    """Move a torn last line of a session that died into `<name>.torn`; its line number if there was one.
+
+    A last line that lacks nothing but its newline gets that newline: nothing is lost.
+    """
     if not path.exists():
-        return False
+        return None
     data = path.read_bytes()
     if not data or data.endswith(b"\n"):
-        return False
+        return None
     kept = data.rfind(b"\n") + 1
-    with path.with_suffix(path.suffix + ".torn").open("ab") as torn:
-        torn.write(data[kept:] + b"\n")
-    os.truncate(path, kept)
-    return True
+    try:
+        parse_line(data[kept:] + b"\n", str(path))
+    except RecordError:
+        with path.with_suffix(path.suffix + ".torn").open("ab") as torn:
+            torn.write(data[kept:] + b"\n")
+        os.truncate(path, kept)
+        return data.count(b"\n") + 1
+    with path.open("ab") as stream:
+        stream.write(b"\n")
+    return None

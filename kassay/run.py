@@ -6,7 +6,6 @@ starts.
 """
 
 import json
-import os
 import signal
 import time
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kassay import digest, identity, paths
-from kassay.engine import Ended, Engine, Job
+from kassay.engine import Ended, Engine, Job, environment_of
 from kassay.errors import RunError
 from kassay.events import Event
 from kassay.identity import Input, Wanted
@@ -23,6 +22,8 @@ from kassay.plan import Plan, Stage
 from kassay.record import Writer, set_aside_torn_tail
 from kassay.rundir import Setup, link_to, open_run, set_aside
 from kassay.stage import utc_now
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Watcher(Protocol):
@@ -50,32 +51,43 @@ class Run:
         self._pending: dict[str, tuple[Wanted, Job, str]] = {}
 
     def go(self, watcher: Watcher) -> int:
-        """Run all stages; the exit code of the whole."""
+        """Run all stages; the exit code of the whole. Whatever ends the loop early ends the stages too."""
         self._watcher = watcher
-        set_aside_torn_tail(self.directory / paths.EVENTS)
+        torn = set_aside_torn_tail(self.directory / paths.EVENTS)
         self._events = Writer(self.directory / paths.EVENTS)
         self.note("run_started", None, f"plan {self.plan.hash()[:8]}")
+        if torn is not None:
+            self.note("torn_line_set_aside", None, f"{paths.EVENTS}:{torn}, from a session that died")
+        try:
+            self.loop(watcher)
+        except KeyboardInterrupt:
+            self.engine.cancel()
+            self.note("run_interrupted", None, "the stages were ended; `make` resumes")
+            raise
+        except BaseException:
+            self.engine.cancel()
+            raise
+        code = exit_code([outcome.word for outcome in self.outcomes.values()])
+        self.note("run_ended", None, f"exit code {code}")
+        self._events.close()
+        return code
+
+    def loop(self, watcher: Watcher) -> None:
+        """Until every stage has ended. TERM and HUP end it as Ctrl-C does."""
         waiting = {stage.name: stage for stage in self.plan.stages}
-        interrupted: list[int] = []
-        before = signal.signal(signal.SIGTERM, lambda number, frame: interrupted.append(number))
+        asked: list[int] = []
+        before = {number: signal.signal(number, lambda number, frame: asked.append(number)) for number in ENDING}
         try:
             while waiting or self.running:
-                if interrupted:
+                if asked:
                     raise KeyboardInterrupt
                 self.start_ready(waiting)
                 for ended in self.engine.poll() if self.running else []:
                     self.settle(ended)
                 watcher.tick(self.states(waiting))
-        except KeyboardInterrupt:
-            self.engine.cancel()
-            self.note("run_interrupted", None, "the stages were ended; `make` resumes")
-            raise
         finally:
-            signal.signal(signal.SIGTERM, before)
-        code = exit_code([outcome.word for outcome in self.outcomes.values()])
-        self.note("run_ended", None, f"exit code {code}")
-        self._events.close()
-        return code
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def states(self, waiting: dict[str, Stage]) -> dict[str, str]:
         """A word for each stage: its outcome, running or waiting."""
@@ -93,7 +105,11 @@ class Run:
                 continue
             if reason := self.blocked_by(stage):
                 del waiting[name]
-                self.record_end(blocked(stage, self.directory.name, reason))
+                self.leave_unstarted(stage, "blocked", reason)
+                continue
+            if lacking := self.lacking(stage):
+                del waiting[name]
+                self.leave_unstarted(stage, "crashed", lacking)
                 continue
             if name not in self._pending:  # what a stage wants is looked up once, however long it waits for cores
                 wanted = Wanted(stage=stage, inputs=self.resolve(stage))
@@ -118,22 +134,26 @@ class Run:
         bad = [f"`{name}` was {self.outcomes[name].word}" for name in stage.needs() if not self.outcomes[name].usable]
         return "; ".join(bad)
 
+    def lacking(self, stage: Stage) -> str:
+        """What the stage reads and its owner, though it passed, did not leave: the workflow is wrong."""
+        asked = [ref.rpartition(".") for ref in stage.inputs.values() if not ref.startswith("tree:")]
+        gone = [(owner, name) for owner, _, name in asked if name not in self.outcomes[owner].artifacts]
+        return "; ".join(f"reads `{owner}.{name}`, which `{owner}` did not leave" for owner, name in gone)
+
     def resolve(self, stage: Stage) -> dict[str, Input]:
         """Paths and digests of the inputs as they are now."""
-        found = {name: self.resolve_one(stage, reference) for name, reference in stage.inputs.items()}
+        found = {name: self.resolve_one(reference) for name, reference in stage.inputs.items()}
         if stage.after_all:
             ended = {name: digest.of_value(asdict(outcome)) for name, outcome in sorted(self.outcomes.items())}
             found["run"] = Input(path=self.directory, sha256=digest.of_value([self.plan.hash(), ended]))
         return found
 
-    def resolve_one(self, stage: Stage, reference: str) -> Input:
+    def resolve_one(self, reference: str) -> Input:
         """One reference as an input."""
         if reference.startswith("tree:"):
             return identity.tree_input(reference)
         owner, _, name = reference.rpartition(".")
-        artifact = self.outcomes[owner].artifacts.get(name)
-        if artifact is None:
-            raise RunError(f"stage `{stage.name}` reads `{reference}`, but `{owner}` left no artifact `{name}`")
+        artifact = self.outcomes[owner].artifacts[name]
         return Input(path=paths.stage_dir(self.directory, owner) / artifact.file, sha256=artifact.sha256)
 
     def find(self, wanted: Wanted) -> tuple[Path | None, str]:
@@ -165,17 +185,13 @@ class Run:
     def job(self, stage: Stage, wanted: Wanted) -> Job:
         """How the stage is started: by path, with its stack's interpreter if it has one."""
         python = self.setup.interpreter
-        # Bytecode is kept whatever the caller's shell says: without it every cell's imports take twice as long.
-        environment = {"PYTHONPATH": str(paths.ROOT), "PYTHONDONTWRITEBYTECODE": ""}
         if (stack := wanted.inputs.get("stack")) is not None:
             python = json.loads(stack.path.read_bytes())["python"]
-            environment |= {"VIRTUAL_ENV": str(Path(python).parent.parent)}
-            environment["PATH"] = f"{Path(python).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return Job(
             stage=stage.name,
             directory=paths.stage_dir(self.directory, stage.name),
             argv=(python, str(paths.STAGES / f"{stage.program}.py"), str(paths.stage_dir(self.directory, stage.name))),
-            environment=environment,
+            environment=environment_of(Path(python)),
             cpus=stage.cpus,
             memory_gib=stage.memory_gib,
             exclusive=stage.exclusive,
@@ -210,11 +226,26 @@ class Run:
         """Record how a stage ended; an outcome is believed only if the exit status agrees with it."""
         started_at = self.running.pop(ended.stage)
         directory = paths.stage_dir(self.directory, ended.stage)
-        outcome = load(directory)
+        outcome, broken = None, ""
+        try:
+            outcome = load(directory)
+        except RunError as error:
+            broken = error.messages[0]
+            (directory / paths.OUTCOME).rename(directory / f"{paths.OUTCOME}.broken")
         expected = None if outcome is None else exit_code([outcome.word])
         if outcome is None or ended.exit_code != expected or ended.timed_out:
-            outcome = crashed(ended, self.directory.name, started_at, directory)
+            outcome = crashed(ended, self.directory.name, started_at, directory, broken)
             outcome.save(directory)
+        self.record_end(outcome)
+
+    def leave_unstarted(self, stage: Stage, word: Word, reason: str) -> None:
+        """Write the outcome of a stage that cannot be started; an older result in its place is set aside."""
+        directory = paths.stage_dir(self.directory, stage.name)
+        if directory.is_symlink() or (directory / paths.REQUEST).exists():
+            set_aside(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        outcome = ended_without_artifacts(stage.name, self.directory.name, word, reason, utc_now(), 0.0)
+        outcome.save(directory)
         self.record_end(outcome)
 
     def record_end(self, outcome: Outcome) -> None:
@@ -231,15 +262,11 @@ class Run:
         self._watcher.event(made)
 
 
-def blocked(stage: Stage, run: str, reason: str) -> Outcome:
-    """The outcome of a stage that could not be started."""
-    return ended_without_artifacts(stage.name, run, "blocked", reason, utc_now(), 0.0)
-
-
-def crashed(ended: Ended, run: str, started_at: str, directory: Path) -> Outcome:
+def crashed(ended: Ended, run: str, started_at: str, directory: Path, broken: str) -> Outcome:
     """The outcome of a stage whose process did not keep the contract."""
     log = (directory / paths.STDERR).read_text(errors="replace").strip().splitlines()
-    how = "ran past its time-out" if ended.timed_out else f"exit status {ended.exit_code} without its outcome"
+    how = broken or f"exit status {ended.exit_code} without its outcome"
+    how = "ran past its time-out" if ended.timed_out else how
     reason = f"{how}; last line: {log[-1]}" if log else how
     return ended_without_artifacts(ended.stage, run, "crashed", reason, started_at, time_since(directory))
 

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 from kassay import digest, host, paths
 from kassay.config.kconfig import Setting
 from kassay.errors import RunError
@@ -55,24 +57,44 @@ def link_to(link: Path, directory: Path) -> None:
 
 
 def open_run(plan: Plan, setup: Setup) -> Path:
-    """The newest run directory of this very plan, or a new one with its plan and manifest."""
-    suffix = plan.hash()[:8]
+    """The newest run directory of this very plan and profile, or a new one with its plan and manifest."""
+    results = setup.results
+    if results == paths.ROOT:
+        raise RunError(f"{results}: the project itself is no results folder", hint="make RESULTS=<folder>")
     try:
-        setup.results.mkdir(parents=True, exist_ok=True)
-        for path in sorted(setup.results.glob(f"{plan.profile}-*-{suffix}"), reverse=True):
-            if json.loads((path / paths.PLAN).read_bytes())["hash"] == plan.hash():
-                point_latest(setup.results, path.name)
-                return path
-        stamp = utc_now()[:19].replace("-", "").replace(":", "")
-        directory = setup.results / f"{plan.profile}-{stamp}Z-{suffix}"
-        making = setup.results / f".{directory.name}.{secrets.token_hex(4)}"
-        (making / "stages").mkdir(parents=True)
-        digest.write_json(making / paths.PLAN, plan.to_json())
-        digest.write_json(making / paths.MANIFEST, manifest(plan, setup, directory.name))
-        making.rename(directory)
+        if not results.is_dir():
+            results.mkdir(parents=True)
+            (results / ".gitignore").write_text("*\n")  # or what comes out would be part of the frozen tree
+        with filelock.FileLock(results / paths.LOCK):
+            directory = earlier_run(plan, results) or new_run(plan, setup)
+            point_latest(results, directory.name)
     except OSError as error:
-        raise RunError(f"{setup.results}: cannot be written: {error.strerror}", hint="make RESULTS=<folder>") from None
-    point_latest(setup.results, directory.name)
+        raise RunError(f"{results}: cannot be written: {error.strerror}", hint="make RESULTS=<folder>") from None
+    return directory
+
+
+def earlier_run(plan: Plan, results: Path) -> Path | None:
+    """The newest run by its own record that has this plan and profile; a folder without that record is none."""
+    found: list[tuple[str, Path]] = []
+    for path in results.glob(f"*-{plan.hash()[:8]}"):
+        try:
+            planned, told = (json.loads((path / name).read_bytes()) for name in (paths.PLAN, paths.MANIFEST))
+            if (planned["hash"], planned["profile"], told["run"]) == (plan.hash(), plan.profile, path.name):
+                found.append((told["created_at"], path))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # whatever it is, nothing of it is resumed
+    return max(found)[1] if found else None
+
+
+def new_run(plan: Plan, setup: Setup) -> Path:
+    """A new run directory, there at once with its plan and manifest or not at all."""
+    stamp = utc_now()[:19].replace("-", "").replace(":", "")
+    directory = setup.results / f"{plan.profile}-{stamp}Z-{plan.hash()[:8]}"
+    making = setup.results / f".{directory.name}.{secrets.token_hex(4)}"
+    (making / "stages").mkdir(parents=True)
+    digest.write_json(making / paths.PLAN, plan.to_json())
+    digest.write_json(making / paths.MANIFEST, manifest(plan, setup, directory.name))
+    making.rename(directory)
     return directory
 
 

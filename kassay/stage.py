@@ -61,7 +61,9 @@ class Stage:
         self.started = time.monotonic()
         self.started_at = utc_now()
         self.artifacts: dict[str, Artifact] = {}
-        self.code_of_children: dict[str, str] = {}
+        self._code_of_children: dict[str, str] = {}
+        self._changed_under_children: set[str] = set()
+        self._foundations: dict[str, str] = {}
         self._records: Writer | None = None
         self._progress_at = 0.0
 
@@ -102,6 +104,17 @@ class Stage:
         self.artifacts[name] = Artifact(file=relative, sha256=digest.of_file(path), bytes=path.stat().st_size)
         return path
 
+    def add_foundation(self, path: Path) -> None:
+        """Declare a file outside the stage directory without which, as it is, the result is worth nothing any more."""
+        self._foundations[str(path)] = digest.of_file(path)
+
+    def add_child(self, receipt: dict[str, Any]) -> None:
+        """Make the code that a process of this stage loaded part of the stage's identity."""
+        before, code = self._code_of_children, receipt["code"]
+        self._changed_under_children |= {name for name, sha256 in code.items() if before.get(name, sha256) != sha256}
+        self._changed_under_children |= set(receipt["code_changed"])
+        self._code_of_children = before | code
+
     def progress(self, done: int, total: int, what: str) -> None:
         """Tell whoever watches how far the stage is; at most four times a second reaches the disk."""
         now = time.monotonic()
@@ -135,13 +148,19 @@ class Stage:
 
     def receipt(self) -> dict[str, Any]:
         """What really ran: interpreter, packages, and the project files that were loaded, with their digests."""
-        roots = [Path(root) for root in self.request["roots"]]
+        own = loaded_code([Path(root) for root in self.request["roots"]])
+        asked_ns = (self.directory / paths.REQUEST).stat().st_mtime_ns
+        changed = {name for name, path in own.items() if path.stat().st_ctime_ns > asked_ns}
+        code = {name: digest.of_file(path) for name, path in own.items()}
         return {
             "schema": "kassay.receipt/1",
             "python": sys.version.split()[0],
             "executable": sys.executable,
             "packages": loaded_packages(),
-            "code": {**loaded_code(roots), **self.code_of_children},
+            "code": code | self._code_of_children,
+            # Files edited since the request: which of their versions ran cannot be told, so the result is not reused.
+            "code_changed": sorted(changed | self._changed_under_children),
+            "foundations": self._foundations,
         }
 
 
@@ -150,9 +169,9 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def loaded_code(roots: list[Path]) -> dict[str, str]:
-    """Path below its root -> digest, of every module file of the project that this process loaded."""
-    found: dict[str, str] = {}
+def loaded_code(roots: list[Path]) -> dict[str, Path]:
+    """Path below its root -> file, of every module of the project that this process loaded."""
+    found: dict[str, Path] = {}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if not file or not file.endswith(".py"):
@@ -160,7 +179,7 @@ def loaded_code(roots: list[Path]) -> dict[str, str]:
         path = Path(file).resolve()
         for root in roots:
             if path.is_relative_to(root) and path.relative_to(root).parts[0] in ("kassay", "stages"):
-                found[str(path.relative_to(root))] = digest.of_file(path)
+                found[str(path.relative_to(root))] = path
     return dict(sorted(found.items()))
 
 

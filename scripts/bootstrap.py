@@ -42,6 +42,8 @@ def main():
     theirs = venv.exists() and not (venv / MARK).exists() and python.exists()
     try:
         if not theirs:
+            if venv.exists() and not (venv / MARK).exists() and any(venv.iterdir()):
+                fail(f"{venv} holds other things than an environment; it is left as it is\nhint: name another VENV")
             shutil.rmtree(venv, ignore_errors=True)
             venv.mkdir(parents=True)
             (venv / MARK).touch()

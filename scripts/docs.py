@@ -49,7 +49,7 @@ def profiles_page() -> str:
     for path in sorted([*paths.DEFCONFIGS.glob("[!.]*"), *paths.FRAGMENTS.glob("*.config")]):
         if path.is_file():
             head = head_comment(path)
-            name = f"+{path.stem}" if path.parent == paths.FRAGMENTS else path.stem
+            name = f"+{path.stem}" if path.parent == paths.FRAGMENTS else path.name
             lines.append(
                 f"| `{name}` | {head.get('purpose', '')} | {head.get('hardware', '')} | {head.get('time', '')} |"
             )

@@ -13,12 +13,14 @@ def run(stage: Stage) -> Metrics:
     """Make the environment and record what is in it."""
     pins = stage.json_input("pins")
     if python := stage.params["stack_python"]:
-        stack = environment.existing(python, pins)
+        stack, foundations = environment.existing(python, pins)
     else:
-        stack = environment.made(pins, paths.BUILD / "stacks", stage.directory / "uv.log")
+        stack, foundations = environment.made(pins, paths.BUILD / "stacks", stage.directory / "uv.log")
     for pin in stack["lock"]:
         name, _, version = pin.partition("==")
         stage.append(PackageRecord(name=name, version=version))
+    for path in foundations:
+        stage.add_foundation(path)
     stage.write_json("stack", stack)
     return {"python": stack["python_version"], **stack["modules"]}
 

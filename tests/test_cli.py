@@ -1,5 +1,6 @@
 """The command line: whole-stderr goldens of likely mistakes, its speed, and what may import what."""
 
+import json
 import os
 import re
 import subprocess
@@ -53,6 +54,13 @@ MISTAKES: dict[str, tuple[list[list[str]], dict[str, str]]] = {
     "unclosed-quote": ([["defconfig", "decode-cpu"], ["plan"]], {"SET": "study.name='x"}),
     "no-terminal": ([["defconfig", "decode-cpu"], ["menuconfig"]], {}),
     "no-such-run": ([["defconfig", "decode-cpu"], ["report", "yesterday"]], {}),
+    "override-of-another-type": ([["defconfig", "decode-cpu"], ["plan"]], {"SET": "study.alpha=low"}),
+    "override-of-a-stage": ([["defconfig", "decode-cpu"], ["plan"]], {"SET": "stages.timing.resources.cpus=0"}),
+    "unknown-study-file": ([["defconfig", "decode-cpu"], ["plan"]], {"SET": "study=large"}),
+    "value-in-place-of-set": ([["defconfig", "decode-cpu"], ["plan"]], {"KASSAY_VARIABLES": "study.alpha"}),
+    "line-break": ([["defconfig", "decode-cpu", "STACK_PYTHON=a\nCONFIG_TIMING_BLOCKS=9"]], {}),
+    "profile-is-a-path": ([["defconfig", "../Kconfig"]], {}),
+    "no-profile-name": ([["defconfig", ""]], {}),
     "several-at-once": ([["defconfig", "decode-cpu", "TIMING_BLOCKS=0", "SWEEP_X=1"]], {}),
 }
 
@@ -68,6 +76,125 @@ def test_a_mistake_is_one_clear_message(tree: Path, name: str) -> None:
     if os.environ.get("UPDATE_GOLDENS"):
         golden.write_text(done.stderr)
     assert done.stderr == golden.read_text()
+
+
+def normal(text: str, tree: Path) -> str:
+    """Times, run ids and the tree's place as placeholders."""
+    text = text.replace(str(tree), "<tree>")
+    text = re.sub(r"decode-cpu-\d{8}T\d{6}Z-[0-9a-f]{8}", "<run>", text)
+    return re.sub(r"\[ *\d+\.\d s\]", "[<t> s]", re.sub(r"plan [0-9a-f]{8}", "plan <hash>", text))
+
+
+def test_a_stack_python_that_is_none_is_said_and_the_rest_is_blocked(tree: Path) -> None:
+    assert kassay(tree, "defconfig", "decode-cpu").returncode == 0
+    done = kassay(tree, "run", "STACK_PYTHON=/nowhere/python")
+    told = [
+        line
+        for line in normal(done.stderr, tree).splitlines(keepends=True)
+        if re.search(r"(^| )build( \(|$| crashed)|exit", line)
+    ]
+    golden = GOLDENS / "stack-python.txt"
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.write_text("".join(told))
+    assert (done.returncode, "".join(told)) == (1, golden.read_text())
+    run = tree / "results" / "latest" / "stages"
+    words = {path.parent.name: json.loads(path.read_text())["word"] for path in run.glob("*/outcome.json")}
+    assert {name for name, word in words.items() if word != "blocked"} == {"freeze", "build", "report"}
+
+
+def test_a_missing_workflow_file(tree: Path) -> None:
+    assert kassay(tree, "defconfig", "decode-cpu").returncode == 0
+    (tree / "workflows" / "decode" / "workflow.yaml").unlink()
+    done = kassay(tree, "plan")
+    assert done.returncode == 2 and done.stderr.startswith("error: decode/workflow.yaml: Cannot find primary config")
+
+
+LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_the_locale_changes_nothing(tree: Path) -> None:
+    """O03 d: the same .config and the same plan, bytes and all."""
+    results = []
+    for environment in ({"LC_ALL": "C.UTF-8"}, LOCALE):
+        done = kassay(tree, "defconfig", "decode-cpu", "STACK_PYTHON=/opt/café λ", **environment)
+        assert done.returncode == 0, done.stderr
+        shown = kassay(tree, "plan", "SET=x", **environment)
+        assert "unknown symbol `SET`" in shown.stderr
+        shown = kassay(tree, "plan", SET="study.name=\"'café'\"", **environment)
+        results.append(((tree / ".config").read_bytes(), shown.returncode, shown.stdout, shown.stderr))
+        (tree / ".config").unlink()
+    assert results[0] == results[1] and "café λ".encode() in results[0][0] and results[0][1] == 0
+
+
+def test_bytes_that_are_no_utf8_are_refused(tree: Path) -> None:
+    argv: list[bytes | str] = [sys.executable, "-m", "kassay", "defconfig", "decode-cpu", b"STACK_PYTHON=caf\xe9"]
+    done = subprocess.run(argv, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (2, b"error: command line: not UTF-8: b'caf\\xe9'\n")
+
+
+@pytest.mark.parametrize("verb", ["plan", "listdefconfigs", "help"])
+def test_a_reader_that_leaves_early_is_no_error(tree: Path, verb: str) -> None:
+    assert kassay(tree, "defconfig", "decode-cpu").returncode == 0
+    argv = f"{sys.executable} -u -m kassay {verb} | true"
+    done = subprocess.run(
+        ["bash", "-c", argv], cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, capture_output=True, check=False
+    )
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize("term", [None, "nosuchterm", "dumb"])
+def test_a_terminal_on_which_no_menu_can_be_drawn(tree: Path, term: str | None) -> None:
+    assert kassay(tree, "defconfig", "decode-cpu").returncode == 0
+    before = ((tree / ".config").read_bytes(), (tree / ".config").stat().st_mtime_ns)
+    code, said = in_terminal(tree, term, b"")
+    assert code == 2 and "Traceback" not in said and "menuconfig cannot draw on a terminal of TERM=" in said
+    assert "hint: make defconfig-<profile> SYMBOL=value" in said
+    assert ((tree / ".config").read_bytes(), (tree / ".config").stat().st_mtime_ns) == before
+
+
+def test_leaving_the_menu_without_a_change_writes_nothing(tree: Path) -> None:
+    assert kassay(tree, "defconfig", "decode-cpu").returncode == 0
+    before = ((tree / ".config").read_bytes(), (tree / ".config").stat().st_mtime_ns)
+    code, said = in_terminal(tree, "xterm", b"q")
+    assert code == 0 and "Run policy" in said
+    assert ((tree / ".config").read_bytes(), (tree / ".config").stat().st_mtime_ns) == before
+
+
+def in_terminal(tree: Path, term: str | None, keys: bytes) -> tuple[int, str]:
+    """`kassay menuconfig` on a pseudo-terminal: its exit code and all that it drew."""
+    import pty
+    import select
+
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "TERM"}
+    environment |= {"PYTHONPATH": str(tree), "LINES": "24", "COLUMNS": "80"} | ({"TERM": term} if term else {})
+    argv = [sys.executable, "-m", "kassay", "menuconfig"]
+    process = subprocess.Popen(argv, cwd=tree, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said, deadline, typed = b"", time.monotonic() + 20, False
+    while time.monotonic() < deadline:
+        if select.select([ours], [], [], 0.1)[0]:
+            try:
+                said += os.read(ours, 4096)
+            except OSError:  # the other end was closed
+                break
+        elif process.poll() is not None:
+            break
+        elif keys and said and not typed:
+            os.write(ours, keys)
+            typed = True
+    os.close(ours)
+    try:
+        return process.wait(5), said.decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+def test_what_a_fragment_overrides_is_said(tree: Path) -> None:
+    done = kassay(tree, "defconfig", "decode-cpu+smoke")
+    assert "smoke.config:2: `STUDY_SMOKE=y` overrides `STUDY_SMALL=y` of defconfigs/decode-cpu:3\n" in done.stderr
 
 
 def test_variables_of_make_travel_by_name(tree: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from kassay import lock, paths
+from kassay import lock, outcome, paths
+from kassay.engine import local
 from kassay.errors import RunError
-from tests.conftest import Project
+from tests.conftest import Project, Silent
 
 CHAIN: dict[str, Any] = {
     "a": {"program": "ok", "params": {"value": 1}},
@@ -47,6 +49,11 @@ def test_all_passed_and_then_nothing_to_do(project: Project) -> None:
         ("    sys.exit(2)", "crashed", 1, "without its outcome"),
         ("    os.kill(os.getpid(), 9)", "crashed", 1, "exit status -9"),
         ('    stage.finish("passed", "", {}); os._exit(1)', "crashed", 1, "exit status 1"),
+        ('    stage.finish("passed", "", {}); os._exit(3)', "crashed", 1, "exit status 3"),
+        ('    stage.finish("rejected", "no", {}); os._exit(0)', "crashed", 1, "exit status 0"),
+        ('    open("outcome.json", "w").write("{}")\n    os._exit(0)', "crashed", 1, "not a readable outcome"),
+        ('    stage.write_json("out", {"x": float("nan")})', "crashed", 1, "not JSON compliant"),
+        ('    print("last words", file=sys.stderr); os.abort()', "crashed", 1, "exit status -6"),
     ],
 )
 def test_how_a_stage_ends(project: Project, body: str, word: str, code: int, reason: str) -> None:
@@ -55,6 +62,7 @@ def test_how_a_stage_ends(project: Project, body: str, word: str, code: int, rea
         {"bad": {"program": "bad"}, "below": {"program": "ok", "inputs": {"x": "bad.out"}}, "side": {"program": "ok"}}
     )
     assert went.words == {"bad": word, "below": "blocked", "side": "passed"}
+    assert outcome.load(paths.stage_dir(went.run.directory, "below")) == went.run.outcomes["below"]
     assert reason in went.reasons["bad"] and went.reasons["below"] == f"`bad` was {word}"
     assert went.code == code
     saved = json.loads((paths.stage_dir(went.run.directory, "bad") / paths.OUTCOME).read_text())
@@ -118,6 +126,77 @@ def test_unmet_and_crashed_are_asked_again(project: Project, tmp_path: Path) -> 
     assert went.code == 0 and went.started == {"maybe": "was unmet"}
 
 
+def test_what_is_blocked_shows_no_older_result_and_finds_it_again(project: Project, tmp_path: Path) -> None:
+    gate = tmp_path / "gpu"
+    gate.touch()
+    project.program(
+        "maybe",
+        f'    if not os.path.exists({str(gate)!r}): raise Unmet("no GPU")\n'
+        '    stage.write_json("out", {})\n    return {}',
+    )
+    stages = {"maybe": {"program": "maybe"}, "below": {"program": "ok", "inputs": {"x": "maybe.out"}}}
+    first = project.go(stages)
+    gate.unlink()
+    source = project.root / "stages" / "maybe.py"
+    source.write_text(source.read_text() + "# edited\n")
+    second = project.go(stages)
+    below = paths.stage_dir(second.run.directory, "below")
+    assert (second.code, second.run.directory) == (4, first.run.directory)
+    shown = outcome.load(below)
+    assert shown is not None and (shown.word, shown.reason) == ("blocked", "`maybe` was unmet")
+    project.go(stages)
+    assert len(list(below.parent.glob(".below.stale-*"))) == 1, "being blocked again sets nothing aside"
+    gate.touch()
+    went = project.go(stages)
+    assert (went.code, set(went.started), set(went.reused)) == (0, {"maybe"}, {"below"})
+
+
+def test_an_artifact_that_nobody_left_is_the_readers_crash(project: Project) -> None:
+    went = project.go({**CHAIN, "odd": {"program": "ok", "inputs": {"x": "a.nothing"}}})
+    assert went.words == {"a": "passed", "b": "passed", "c": "passed", "side": "passed", "odd": "crashed"}
+    assert (went.code, went.reasons["odd"]) == (1, "reads `a.nothing`, which `a` did not leave")
+
+
+def test_an_interpreter_that_is_gone_is_one_stages_crash(project: Project) -> None:
+    project.program("stack", '    stage.write_json("stack", {"python": "/nowhere/bin/python"})\n    return {}')
+    stages = {"stack": {"program": "stack"}, "model": {"program": "ok", "inputs": {"stack": "stack.stack"}}, **CHAIN}
+    went = project.go(stages)
+    assert (went.code, went.words["model"], went.words["c"]) == (1, "crashed", "passed")
+    assert went.reasons["model"].endswith("/nowhere/bin/python: No such file or directory")
+
+
+def test_a_foundation_that_is_gone_runs_the_stage_again(project: Project, tmp_path: Path) -> None:
+    base = tmp_path / "environment"
+    base.write_text("made\n")
+    project.program(
+        "build", f"    from pathlib import Path\n    stage.add_foundation(Path({str(base)!r}))\n    return {{}}"
+    )
+    stages = {"build": {"program": "build"}}
+    project.go(stages)
+    assert project.go(stages).started == {}
+    base.write_text("another\n")
+    assert project.go(stages).started == {"build": f"{base} is gone or was changed"}
+
+
+def test_what_a_caller_redirects_does_not_reach_a_stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    monkeypatch.setenv("LC_ALL", "C")
+    body = (
+        '    names = ("GIT_DIR", "PYTHONHOME", "PYTHONUTF8", "VIRTUAL_ENV")\n'
+        '    stage.write_json("out", {name: os.environ.get(name) for name in names})\n'
+        '    stage.write_json("path", os.environ["PATH"].split(":")[0])\n    return {}'
+    )
+    project.program("env", body)
+    went = project.go({"env": {"program": "env"}})
+    directory = paths.stage_dir(went.run.directory, "env")
+    home = str(Path(sys.executable).parent.parent)
+    venv = home if (Path(home) / "pyvenv.cfg").is_file() else os.environ.get("VIRTUAL_ENV")
+    told = json.loads((directory / "out.json").read_text())
+    assert told == {"GIT_DIR": None, "PYTHONHOME": None, "PYTHONUTF8": "1", "VIRTUAL_ENV": venv}
+    assert json.loads((directory / "path.json").read_text()) == str(Path(sys.executable).parent)
+
+
 def test_after_all_runs_whatever_happened(project: Project) -> None:
     project.program("bad", '    raise ValueError("x")')
     stages = {"bad": {"program": "bad"}, "last": {"program": "ok", "after": "all"}}
@@ -131,6 +210,119 @@ def test_a_stage_past_its_time_out_is_ended(project: Project) -> None:
     assert went.words["slow"] == "crashed" and "time-out" in went.reasons["slow"]
 
 
+def test_a_time_out_ends_grandchildren_and_what_ignores_term(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "GRACE_S", 0.3)
+    pid = project.root / "pid"
+    body = (
+        "    import signal, subprocess\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f'    child = subprocess.Popen(["sleep", "600"])\n    open({str(pid)!r}, "w").write(str(child.pid))\n'
+        "    time.sleep(600)"
+    )
+    project.program("deaf", body)
+    went = project.go({"deaf": {"program": "deaf"}}, timeout_s=0.6)
+    assert went.reasons["deaf"].startswith("ran past its time-out") and alive([int(pid.read_text())]) == []
+
+
+def test_a_grandchild_does_not_outlive_a_stage_that_passed(project: Project) -> None:
+    pid = project.root / "pid"
+    body = (
+        f'    import subprocess\n    child = subprocess.Popen(["sleep", "600"])\n'
+        f'    open({str(pid)!r}, "w").write(str(child.pid))\n    child.returncode = 0\n    return {{}}'
+    )
+    project.program("leaves", body)
+    assert project.go({"leaves": {"program": "leaves"}}).code == 0
+    assert alive([int(pid.read_text())]) == []
+
+
+def test_a_fault_of_the_driver_ends_the_stages(project: Project) -> None:
+    stages = slow_stages(project)
+    run = project.open(stages)
+
+    class Broken(Silent):
+        def tick(self, states: dict[str, str]) -> None:
+            if (project.root / "pid").exists():
+                time.sleep(0.2)
+                raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        run.go(Broken())
+    assert alive([int(word) for word in (project.root / "pid").read_text().split()]) == []
+
+
+def test_a_full_disk_under_the_log_keeps_what_was_recorded(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = project.open(CHAIN)
+    real, count = os.write, [0]
+
+    def full(fd: int, data: bytes) -> int:
+        count[0] += 1
+        if count[0] == 4:
+            raise OSError(28, "No space left on device")
+        return real(fd, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            run.go(Silent())
+    went = project.go(CHAIN)
+    assert went.code == 0 and went.run.directory == run.directory
+
+
+def test_a_results_folder_that_cannot_be_written_as_another_user(project: Project) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    script = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); from kassay import paths; from pathlib import Path\n"
+        "from kassay.rundir import Setup, open_run; from kassay.plan import Plan\nos.setuid(65534)\n"
+        'plan = Plan(profile="p", workflow="w", stages=(), config={})\n'
+        'setup = Setup(results=Path(sys.argv[2]), settings={}, overrides=[], interpreter="x", timeout_s=1)\n'
+        "try: open_run(plan, setup)\nexcept Exception as error: print(type(error).__name__, error)"
+    )
+    project.results.mkdir(mode=0o755)
+    top = str(Path(__file__).resolve().parent.parent)
+    done = subprocess.run([sys.executable, "-c", script, top, str(project.results)], capture_output=True, text=True)
+    assert done.stdout.startswith(f"RunError {project.results}"), done.stderr
+    assert "cannot be written: Permission denied\nhint: make RESULTS=<folder>" in done.stdout
+
+
+def test_the_project_is_no_results_folder_and_results_stay_out_of_git(project: Project) -> None:
+    project.results = project.root
+    with pytest.raises(RunError, match="no results folder"):
+        project.open(CHAIN)
+    project.results = project.root / "out" / "deep"
+    project.go(CHAIN)
+    assert (project.results / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_run_is_chosen_by_its_own_record(project: Project, number: int) -> None:
+    """O13: names that are prefixes of each other, folders without a record, and an order that is not the names'."""
+    run = project.open(CHAIN)
+    suffix = run.directory.name.rpartition("-")[2]
+    ours = {}
+    for stamp, created in (("20260801T000000Z", "2026-08-01"), ("20260901T000000Z", "2026-07-01")):
+        ours[stamp] = copied(run.directory, f"toy-{stamp}-{suffix}", created_at=created)
+    copied(run.directory, f"toy-upstream-20270101T000000Z-{suffix}", created_at="2027-01-01", profile="toy-upstream")
+    (project.results / f"toy-20280101T000000Z-{suffix}").mkdir()
+    broken = copied(run.directory, f"toy-20290101T000000Z-{suffix}", created_at="2029-01-01")
+    (broken / (paths.PLAN, paths.MANIFEST, paths.PLAN)[number]).write_text(("", "{", "[]")[number])
+    shutil.rmtree(run.directory)
+    assert project.open(CHAIN).directory == ours["20260801T000000Z"]
+    assert (project.results / "latest").resolve() == ours["20260801T000000Z"]
+
+
+def copied(run: Path, name: str, created_at: str, profile: str = "toy") -> Path:
+    """A copy of a run directory under another name, with its records changed to match."""
+    target = run.with_name(name)
+    shutil.copytree(run, target)
+    for file, changed in (
+        (paths.PLAN, {"profile": profile}),
+        (paths.MANIFEST, {"run": name, "created_at": created_at}),
+    ):
+        body = json.loads((target / file).read_text())
+        (target / file).write_text(json.dumps({**body, **changed}))
+    return target
+
+
 def test_a_read_only_results_folder_is_said_before_anything_runs(project: Project, monkeypatch: Any) -> None:
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise PermissionError(13, "Permission denied")
@@ -142,16 +334,21 @@ def test_a_read_only_results_folder_is_said_before_anything_runs(project: Projec
 
 def test_a_second_driver_is_told_who_holds_the_run(project: Project) -> None:
     run = project.open(CHAIN)
-    with lock.owned(run.directory), pytest.raises(RunError, match=f'"pid": {os.getpid()}'), lock.owned(run.directory):
+    with lock.owned(run.directory), pytest.raises(RunError, match=f"pid {os.getpid()} on "), lock.owned(run.directory):
         pass
 
 
 def test_a_torn_event_is_set_aside(project: Project) -> None:
     first = project.go(CHAIN)
     events = first.run.directory / paths.EVENTS
+    lines = events.read_bytes().count(b"\n") + 1
     events.write_bytes(events.read_bytes() + b'{"schema": "kass')
     assert project.go(CHAIN).code == 0
     assert (first.run.directory / "events.jsonl.torn").read_bytes() == b'{"schema": "kass\n'
+    told = [
+        event for event in map(json.loads, events.read_text().splitlines()) if event["event"] == "torn_line_set_aside"
+    ]
+    assert [event["why"] for event in told] == [f"events.jsonl:{lines}, from a session that died"]
     assert all(json.loads(line) for line in events.read_text().splitlines())
 
 
@@ -160,7 +357,7 @@ import sys
 from pathlib import Path
 from kassay import paths
 paths.ROOT = Path({root!r}); paths.STAGES = paths.ROOT / "stages"
-from tests.conftest import Project
+from tests.conftest import Project, Silent
 project = Project.__new__(Project); project.root = paths.ROOT; project.results = paths.ROOT / "results"
 try:
     sys.exit(project.go({stages!r}).code)
@@ -202,7 +399,7 @@ def alive(pids: list[int]) -> list[int]:
     return [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_stages_and_leaves_a_resumable_run(project: Project, number: int) -> None:
     stages = slow_stages(project)
     driver = drive(project, stages)
@@ -217,23 +414,29 @@ def test_a_signal_ends_the_stages_and_leaves_a_resumable_run(project: Project, n
     assert went.code == 0 and "first" in went.reused and went.started == {"slow": "did not finish"}
 
 
-def test_kill_9_of_the_driver_leaves_no_stage_and_a_resumable_run(project: Project) -> None:
+@pytest.mark.parametrize("early", [False, True])
+def test_kill_9_of_the_driver_leaves_no_process_and_a_resumable_run(project: Project, early: bool) -> None:
+    """Early: while the stage's own imports still go on, before it could ask to die with its driver."""
     stages = slow_stages(project)
+    if early:
+        path = project.root / "stages" / "slow.py"
+        pid = project.root / "pid"
+        head = f"import os, subprocess, time\nif not os.path.exists({str(project.root / 'gate')!r}):\n" + (
+            f"    open({str(pid)!r}, \"w\").write(f\"{{os.getpid()}} {{subprocess.Popen(['sleep', '600']).pid}}\")\n"
+            "    time.sleep(600)\n"
+        )
+        path.write_text(head + path.read_text())
     driver = drive(project, stages)
     wait_for(project.root / "pid")
     time.sleep(0.2)
-    stage_pid = int((project.root / "pid").read_text().split()[0])
-    grandchild = int((project.root / "pid").read_text().split()[1])
+    pids = [int(word) for word in (project.root / "pid").read_text().split()]
+    assert len(alive(pids)) == 2
     driver.kill()
     driver.wait(30)
     deadline = time.monotonic() + 5
-    while alive([stage_pid]) and time.monotonic() < deadline:
+    while alive(pids) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert alive([stage_pid]) == []
-    if alive([grandchild]):
-        os.kill(
-            grandchild, signal.SIGKILL
-        )  # the orchestrator's own end is not yet every grandchild's (docs/architecture.md)
+    assert alive(pids) == []
     (project.root / "gate").touch()
     went = project.go(stages)
     assert went.code == 0 and went.started == {"slow": "did not finish"} and "first" in went.reused

@@ -38,17 +38,29 @@ def read_assignments(path: Path, origin: str) -> list[Assignment]:
         raise ConfigError(f"{name}:1: starts with a byte-order mark; save the file as UTF-8 without it")
     found: list[Assignment] = []
     errors: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # as kconfiglib does: U+2028 and the like end no line
         where = f"{name}:{number}"
-        if match := UNSET.fullmatch(line):
+        if match := UNSET.fullmatch(line.rstrip()):
             found.append(Assignment(name=match["name"], text="n", where=where, origin=origin))
         elif match := SET.fullmatch(line):
             found.append(Assignment(name=match["name"], text=match["text"], where=where, origin=origin))
         elif line.strip() and not line.startswith("#"):
             errors.append(f"{where}: `{line}` is no assignment, allowed is `CONFIG_<SYMBOL>=<value>` or a comment")
+    errors += twice(found)
     if errors:
         raise ConfigError(*errors)
     return found
+
+
+def twice(assignments: list[Assignment]) -> list[str]:
+    """A symbol that one file sets to two values: an error, because a pick by line order is a silent pick."""
+    first: dict[str, Assignment] = {}
+    errors = []
+    for line in assignments:
+        other = first.setdefault(line.name, line)
+        if other.text != line.text:
+            errors.append(f"{line.where}: `{line.name}={line.text}`, but {other.where} says `{other.text}`")
+    return errors
 
 
 def quoted(value: str) -> str:
@@ -58,6 +70,6 @@ def quoted(value: str) -> str:
 
 def head_comment(path: Path) -> dict[str, str]:
     """The `purpose: …; hardware: …; time: …` of a profile's first comment line."""
-    first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+    first = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
     parts = (part.partition(":") for part in first.split(";"))
     return {key.strip(): text.strip() for key, _, text in parts}

@@ -6,6 +6,7 @@ together, and .config is written only when there is none.
 
 import difflib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,14 @@ import kconfiglib
 
 from kassay import digest, paths
 from kassay.config.assignments import STRING, Assignment, quoted, read_assignments
+from kassay.config.profiles import overridden, profile_assignments
 from kassay.errors import ConfigError
 
 Value = bool | int | str
 HEADER = "# kassay configuration; edit with `make menuconfig`\n"
+# Python's int() takes more than Kconfig means: `1_0`, spaces, digits of other scripts.
+NUMBER = {kconfiglib.INT: re.compile(r"-?[0-9]+"), kconfiglib.HEX: re.compile(r"(0[xX])?[0-9a-fA-F]+")}
+UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")  # no line of a UTF-8 text file can hold them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +55,18 @@ def tree(root: Path) -> Iterator[kconfiglib.Kconfig]:
             os.environ["srctree"] = before
 
 
-def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment]) -> None:
-    """Set every assignment in order (the last one of a symbol counts) and check that each took effect."""
+def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment], hides: bool = False) -> None:
+    """Set every assignment in order (the last one of a symbol counts) and check that each took effect.
+
+    With `hides`, lines of .config whose symbols the later assignments took away are dropped.
+    """
     errors = choice_conflicts(kconf, assignments)
     malformed: set[Assignment] = set()
     for assignment in assignments:
+        if found := UNWRITABLE.search(assignment.text):
+            errors.append(f"{assignment.where}: the value of `{assignment.name}` holds {found[0]!r}")
+            malformed.add(assignment)
+            continue
         symbol = kconf.syms.get(assignment.name)
         if symbol is None or not symbol.nodes:
             errors.append(f"{assignment.where}: unknown symbol `{assignment.name}`{nearest(kconf, assignment.name)}")
@@ -65,6 +77,8 @@ def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment]) -> None:
             errors.append(f"{assignment.where}: `{assignment.name}={assignment.text}` is not of type `{kind}`")
             malformed.add(assignment)
     lasts = [line for line in lasting(kconf, assignments) if line not in malformed]
+    if hides:
+        lasts = [line for line in lasts if line.origin != "user" or kconf.syms[line.name].visibility > 0]
     errors += [message for line in lasts if (message := ineffective(kconf, line))]
     if errors:
         raise ConfigError(*dict.fromkeys(errors), hint="make menuconfig shows every symbol with its range and help")
@@ -89,7 +103,7 @@ def literal(symbol: kconfiglib.Symbol, assignment: Assignment) -> str | None:
         return kconfiglib.unescape(match[1]) if match else None
     if symbol.orig_type == kconfiglib.BOOL:
         return assignment.text if assignment.text in ("y", "n") else None
-    return assignment.text
+    return assignment.text if NUMBER[symbol.orig_type].fullmatch(assignment.text) else None
 
 
 def ineffective(kconf: kconfiglib.Kconfig, assignment: Assignment) -> str | None:
@@ -108,17 +122,13 @@ def same(symbol: kconfiglib.Symbol, wanted: str) -> bool:
     """Whether `wanted` is the symbol's value, compared by its type (016 is the int 16)."""
     if symbol.orig_type in (kconfiglib.INT, kconfiglib.HEX):
         base = 16 if symbol.orig_type == kconfiglib.HEX else 10
-        try:
-            return bool(symbol.str_value) and int(symbol.str_value, base) == int(wanted, base)
-        except ValueError:
-            return False
+        return bool(symbol.str_value) and int(symbol.str_value, base) == int(wanted, base)
     return bool(symbol.str_value == wanted) and (symbol.visibility > 0 or wanted == "n" or bool(symbol.str_value))
 
 
 def has_prompt(kconf: kconfiglib.Kconfig, name: str) -> bool:
-    """Whether a user can set the symbol; an unknown one counts, so that it is reported."""
-    symbol = kconf.syms.get(name)
-    return symbol is None or any(node.prompt for node in symbol.nodes)
+    """Whether a user can set the symbol."""
+    return any(node.prompt for node in kconf.syms[name].nodes)
 
 
 def reason(symbol: kconfiglib.Symbol, wanted: str) -> str:
@@ -171,29 +181,6 @@ def typed(symbol: kconfiglib.Symbol) -> Value:
     return int(symbol.str_value, 16 if symbol.orig_type == kconfiglib.HEX else 10)
 
 
-def profile_files(name: str, root: Path) -> list[tuple[Path, str]]:
-    """Files of `<profile>+<fragment>+…` with their origin. Raises ConfigError for a name that does not exist."""
-    profile, *fragments = name.split("+")
-    wanted = [(root / paths.DEFCONFIGS.name / profile, "profile")]
-    folder = root / paths.DEFCONFIGS.name / paths.FRAGMENTS.name
-    wanted += [(folder / f"{fragment}.config", "fragment") for fragment in fragments]
-    errors = []
-    for path, origin in wanted:
-        if not path.is_file():
-            known = sorted(file.stem for file in path.parent.iterdir() if file.is_file())
-            close = difflib.get_close_matches(path.stem, known, n=1)
-            guess = f"; did you mean `{close[0]}`?" if close else ""
-            errors.append(f"unknown {origin} `{path.stem}`{guess}")
-    if errors:
-        raise ConfigError(*errors, hint="make listdefconfigs")
-    return wanted
-
-
-def profile_assignments(name: str, root: Path) -> list[Assignment]:
-    """All assignments of a profile and its fragments, left to right."""
-    return [line for path, origin in profile_files(name, root) for line in read_assignments(path, origin)]
-
-
 def command_line_assignments(kconf: kconfiglib.Kconfig, variables: dict[str, str]) -> list[Assignment]:
     """`X=value` of the command line; a string symbol takes the bare text."""
     made = []
@@ -211,21 +198,27 @@ def command_line_assignments(kconf: kconfiglib.Kconfig, variables: dict[str, str
     return made
 
 
-def load_profile(name: str, variables: dict[str, str], root: Path, target: Path) -> bool:
-    """Write `target` from a profile, its fragments and command-line variables; true if its content changed."""
+def load_profile(name: str, variables: dict[str, str], root: Path, target: Path) -> tuple[bool, list[str]]:
+    """Write `target` from a profile, its fragments and command-line variables.
+
+    Returns whether its content changed, and a message for each value that a fragment overrides.
+    """
     with tree(root) as kconf:
         profile, _, fragments = name.partition("+")
-        apply(kconf, [*profile_assignments(name, root), *command_line_assignments(kconf, variables)])
+        asked = profile_assignments(name, root)
+        apply(kconf, [*asked, *command_line_assignments(kconf, variables)])
         kconf.syms["PROFILE"].set_value(profile)
         kconf.syms["FRAGMENTS"].set_value(fragments)
-        return save(kconf, target)
+        return save(kconf, target), overridden(kconf, asked)
 
 
 def set_variables(variables: dict[str, str], root: Path, target: Path) -> bool:
     """Change symbols of an existing .config, as `make TIMING_BLOCKS=8` does; true if its content changed."""
     with tree(root) as kconf:
-        before = [line for line in read_assignments(target, "user") if has_prompt(kconf, line.name)]
-        apply(kconf, [*before, *command_line_assignments(kconf, variables)])
+        before = read_assignments(target, "user")
+        apply(kconf, before)
+        before = [line for line in before if has_prompt(kconf, line.name)]  # the others follow what changes
+        apply(kconf, [*before, *command_line_assignments(kconf, variables)], hides=True)
         return save(kconf, target)
 
 

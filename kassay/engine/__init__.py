@@ -1,8 +1,11 @@
-"""Engines start stage directories and tell how they ended. One protocol: `start`, `poll`, `cancel`, `free_cpus`."""
+"""Engines start stage directories and tell how they ended. One protocol: `fits`, `start`, `poll`, `cancel`."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from kassay import paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +20,21 @@ class Job:
     memory_gib: float
     exclusive: bool
     timeout_s: float
+
+
+def environment_of(python: Path) -> dict[str, str]:
+    """What a stage under this interpreter gets beside the driver's environment: the interpreter's own settings."""
+    environment = {
+        "PYTHONPATH": str(paths.ROOT),
+        "PYTHONNOUSERSITE": "1",  # a stack is attested without it
+        "PYTHONUTF8": "1",
+        # Bytecode is kept whatever the caller's shell says: without it every cell's imports take twice as long.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }
+    if (python.parent.parent / "pyvenv.cfg").is_file():
+        environment["VIRTUAL_ENV"] = str(python.parent.parent)
+    return environment
 
 
 @dataclass(frozen=True, kw_only=True)

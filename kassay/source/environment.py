@@ -7,6 +7,7 @@ never mistaken for a finished one; two builds of one key wait for each other.
 import json
 import os
 import platform
+import re
 import secrets
 import shutil
 import subprocess
@@ -21,12 +22,20 @@ from kassay.errors import SourceError
 
 ATTEST = """
 import importlib, importlib.metadata as metadata, json, platform, sys
-modules = {name: importlib.import_module(name).__version__ for name in sys.argv[1:]}
-lock = sorted({f"{found.metadata['Name'].lower()}=={found.version}" for found in metadata.distributions()})
-print(json.dumps({"python_version": platform.python_version(), "modules": modules, "lock": lock}))
+owners = metadata.packages_distributions()
+owner = {name: owners[name.partition(".")[0]][0] for name in sys.argv[1:] if name.partition(".")[0] in owners}
+modules, files = {}, []
+for name in sys.argv[1:]:
+    own = getattr(importlib.import_module(name), "__version__", None)
+    modules[name] = own if isinstance(own, str) else metadata.version(owner[name]) if name in owner else "unknown"
+    found = metadata.files(owner[name]) if name in owner else None
+    files += [str(file.locate()) for file in found or [] if file.name == "METADATA"]
+lock = sorted({f"{one.metadata['Name'].lower()}=={one.version}" for one in metadata.distributions()})
+print(json.dumps([{"python_version": platform.python_version(), "modules": modules, "lock": lock}, files]))
 """
 LOCK_WAIT_S = 1800.0
 ATTESTED = "attested.json"
+Built = tuple[dict[str, Any], list[Path]]  # a stack, and files without which it is that stack no more
 
 
 def stack_key(pins: dict[str, Any]) -> str:
@@ -34,7 +43,7 @@ def stack_key(pins: dict[str, Any]) -> str:
     return digest.of_value([pins, platform.python_version(), platform.machine()])[:16]
 
 
-def made(pins: dict[str, Any], stacks: Path, log: Path) -> dict[str, Any]:
+def made(pins: dict[str, Any], stacks: Path, log: Path) -> Built:
     """The attested stack of these pins, built if it is not there. Raises SourceError with uv's last words."""
     key = stack_key(pins)
     home = stacks / key
@@ -46,19 +55,20 @@ def made(pins: dict[str, Any], stacks: Path, log: Path) -> dict[str, Any]:
             # A name of its own: an installer that outlived a killed build may still write into the old one.
             making = stacks / f".{key}.making-{secrets.token_hex(4)}"
             install(pins["requirements"], making, log)
-            attested = attest(making / "bin" / "python", pins)
+            attested, _ = attest(making / "bin" / "python", pins)
             digest.write_json(making / ATTESTED, attested)
             shutil.rmtree(home, ignore_errors=True)
             making.rename(home)
         attested = json.loads((home / ATTESTED).read_bytes())
-        return {"key": key, "python": str(home / "bin" / "python"), **attested}
+        return {"key": key, "python": str(home / "bin" / "python"), **attested}, [home / ATTESTED]
 
 
-def existing(python: str, pins: dict[str, Any]) -> dict[str, Any]:
+def existing(python: str, pins: dict[str, Any]) -> Built:
     """A user's own environment, attested and left untouched. Raises SourceError if it lacks a module."""
-    if not os.access(python, os.X_OK):
-        raise SourceError(f"STACK_PYTHON `{python}` is no executable file")
-    return {"key": "existing", "python": python, **attest(Path(python), pins)}
+    if not (Path(python).is_absolute() and Path(python).is_file() and os.access(python, os.X_OK)):
+        raise SourceError(f"STACK_PYTHON `{python}` is no executable file with a full path")
+    attested, files = attest(Path(python), pins)
+    return {"key": "existing", "python": python, **attested}, files
 
 
 def install(requirements: list[str], home: Path, log: Path) -> None:
@@ -83,20 +93,28 @@ def install(requirements: list[str], home: Path, log: Path) -> None:
                 )
 
 
-def attest(python: Path, pins: dict[str, Any]) -> dict[str, Any]:
-    """Import every pinned module in a fresh interpreter and compare its version with the pin."""
+def attest(python: Path, pins: dict[str, Any]) -> Built:
+    """Import every pinned module in a fresh interpreter and compare what is installed with the pins."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     argv = [str(python), "-I", "-c", ATTEST, *pins["modules"]]
     done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
         raise SourceError(f"{python}: the pinned modules cannot be imported:", *done.stderr.strip().splitlines()[-4:])
-    attested: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    wanted = dict(pin.split("==") for pin in pins["requirements"])
-    errors = [
-        f"{python}: `{name}` is {version}, the pin is {wanted[name]}"
-        for name, version in attested["modules"].items()
-        if name in wanted and version.partition("+")[0] != wanted[name]
-    ]
+    attested, files = json.loads(done.stdout.splitlines()[-1])
+    installed = {canonical(name): version for name, _, version in (line.partition("==") for line in attested["lock"])}
+    errors = []
+    for pin in pins["requirements"]:
+        name, _, wanted = pin.partition("==")
+        if not wanted:
+            raise SourceError(f"requirement `{pin}` is no exact pin, allowed is `<name>==<version>`")
+        version = installed.get(canonical(name), "absent")
+        if wanted not in (version, version.partition("+")[0]):
+            errors.append(f"{python}: `{name}` is {version}, the pin is {wanted}")
     if errors:
         raise SourceError(*errors, hint="change the pins of workflows/decode/stack, or use another STACK_PYTHON")
-    return attested
+    return attested, [Path(file) for file in files]
+
+
+def canonical(name: str) -> str:
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kassay import digest
+from kassay import digest, host
 from kassay.errors import SourceError
 
 
@@ -16,16 +16,18 @@ def frozen_tree(root: Path) -> dict[str, Any]:
     """Commit, dirtiness and content digest of the project at `root`; a folder without git has no commit."""
     import git
 
-    for name in [name for name in os.environ if name.startswith("GIT_") and name != "GIT_PYTHON_REFRESH"]:
-        del os.environ[name]  # a hook's or a parent's repository must not answer for this one
+    for name in host.REDIRECTS:
+        os.environ.pop(name, None)  # GIT_DIR beats any path that git is given
     try:
         repository = git.Repo(root)
     except git.InvalidGitRepositoryError:
         files = [file for file in root.rglob("*") if file.is_file() and not hidden(file.relative_to(root))]
         return body(root, files, commit=None, dirty=[])
     try:
+        repository.git.update_environment(GIT_OPTIONAL_LOCKS="0")  # asking must not block the user's own git
         listed = repository.git.ls_files("-z", "--cached", "--others", "--exclude-standard")
-        dirty = [line for line in repository.git.status("-z", "--porcelain").split("\0") if line]
+        states = repository.git.status("-z", "--porcelain", "--no-renames", "--untracked-files=all")
+        dirty = [line for line in states.split("\0") if line]
         commit = repository.head.commit.hexsha if repository.head.is_valid() else None
     except git.GitCommandError as error:
         raise SourceError(f"{root}: git cannot read the tree: {error.stderr.strip()}") from None
@@ -45,7 +47,7 @@ def body(root: Path, files: list[Path], *, commit: str | None, dirty: list[str])
     return {
         "kind": "tree",
         "commit": commit,
-        "dirty": dirty,
+        "dirty": [name.encode(errors="surrogateescape").decode(errors="backslashreplace") for name in dirty],
         "files": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "sha256": digest.of_files(root, files),

@@ -84,7 +84,15 @@ def load(root: Path, text: str | bytes, **variables: str) -> dict[str, kconfig.S
         ("BLOCKS=16", "is no assignment"),
         ("CONFIG_KV_FP8=y\nCONFIG_KV_K16V8=y", "picks a second member of one choice"),
         ("CONFIG_KV_K16V8=y\nCONFIG_KV_FP8=y", "picks a second member of one choice"),
-        ("CONFIG_KV_FP8=y\nCONFIG_KV_FP8=n", "would become `y`"),
+        ("CONFIG_KV_FP8=y\nCONFIG_KV_FP8=n", "p:2 says `y`"),
+        ("CONFIG_BLOCKS=16\nCONFIG_BLOCKS=32", "p:2 says `16`"),
+        ("CONFIG_BLOCKS=1_6", "is not of type `int`"),
+        ("CONFIG_BLOCKS= 16", "is not of type `int`"),
+        ("CONFIG_BLOCKS=１６", "is not of type `int`"),
+        ("CONFIG_BLOCKS=", "is not of type `int`"),
+        ("# CONFIG_BLOCKS is not set", "is not of type `int`"),
+        (" CONFIG_BLOCKS=16", "is no assignment"),
+        ('CONFIG_NOTE="bell\x07"', "the value of `NOTE` holds '\\x07'"),
         ("CONFIG_KV_BF16=n", "would become `y`"),
     ],
 )
@@ -110,7 +118,21 @@ def test_a_leading_zero_is_decimal(root: Path) -> None:
     assert load(root, "CONFIG_BLOCKS=016\n")["BLOCKS"].value == 16
 
 
-@pytest.mark.parametrize("value", ['a\\b "q" $HOME #x', "tail\\", "", "café λ", "$(touch x)", "a=b;c", "  two  "])
+AWKWARD = [
+    'a\\b "q" $HOME #x',
+    "tail\\",
+    "",
+    "café λ",
+    "$(touch x)",
+    "a=b;c",
+    "  two  ",
+    "a\u2028b\x85c",
+    "tab\t",
+    "`x`",
+]
+
+
+@pytest.mark.parametrize("value", AWKWARD)
 def test_strings_survive(root: Path, value: str) -> None:
     from kassay.config.assignments import quoted
 
@@ -125,6 +147,24 @@ def test_strings_survive(root: Path, value: str) -> None:
 @pytest.mark.parametrize("ref", ["7315208644e3", "4419027", "0008812", "1e10", "y", "null"])
 def test_a_ref_that_looks_like_a_number_stays_a_string(root: Path, ref: str) -> None:
     assert load(root, f'CONFIG_REF="{ref}"\n')["REF"].value == ref
+
+
+@pytest.mark.parametrize("value", ["two\nCONFIG_BLOCKS=9", "a\rb", "nul\x00", "\udce9"])
+def test_a_value_that_no_line_can_hold_is_refused_and_config_stays(root: Path, value: str) -> None:
+    load(root, "CONFIG_BLOCKS=16\n")
+    before = (root / ".config").read_bytes()
+    with pytest.raises(ConfigError, match="the value of `NOTE` holds"):
+        kconfig.set_variables({"NOTE": value}, root, root / ".config")
+    assert (root / ".config").read_bytes() == before
+
+
+def test_an_unset_mark_counts_also_with_space_behind_it(root: Path) -> None:
+    assert load(root, "# CONFIG_SKIPS is not set  \n")["SKIPS"].value is False
+
+
+def test_the_odd_escape_means_the_same_everywhere(root: Path) -> None:
+    settings = load(root, 'CONFIG_NOTE="C:\\new\\x33"\n')
+    assert settings["NOTE"].value == "C:newx33" and 'CONFIG_NOTE="C:newx33"\n' in (root / ".config").read_text()
 
 
 def test_line_ends_and_a_missing_last_newline_change_nothing(root: Path) -> None:
@@ -145,7 +185,10 @@ def test_wrong_encodings_are_refused_by_line(root: Path) -> None:
 def test_a_fragment_may_override_the_profiles_choice(root: Path) -> None:
     profile(root, "CONFIG_KV_FP8=y\nCONFIG_BLOCKS=16\n")
     profile(root, "CONFIG_KV_K16V8=y\nCONFIG_BLOCKS=32\n", "fragments/f.config")
-    kconfig.load_profile("p+f", {"REF": "dev"}, root, root / ".config")
+    changed, overridden = kconfig.load_profile("p+f", {"REF": "dev"}, root, root / ".config")
+    assert changed and [line.partition(": ")[2].partition(" of ")[0] for line in overridden] == [
+        "`KV_K16V8=y` overrides `KV_FP8=y`", "`BLOCKS=32` overrides `BLOCKS=16`",
+    ]  # fmt: skip
     settings = kconfig.load(root, root / ".config")
     chosen = {name: settings[name].value for name in ("KV_BF16", "KV_FP8", "KV_K16V8", "BLOCKS", "REF", "FRAGMENTS")}
     assert chosen == {
@@ -165,6 +208,40 @@ def test_an_edited_config_is_kept_and_loaded_strictly(root: Path) -> None:
     edited = config.read_bytes()
     load(root, "CONFIG_BLOCKS=16\n")
     assert (root / ".config.old").read_bytes() == edited
+
+
+def test_a_command_line_choice_takes_what_it_hides_out_of_config(root: Path) -> None:
+    load(root, "CONFIG_KV_FP8=y\nCONFIG_SCALE=7\n")
+    kconfig.set_variables({"KV_BF16": "y"}, root, root / ".config")
+    settings = kconfig.load(root, root / ".config")
+    members = [settings[name].value for name in ("KV_BF16", "KV_FP8", "KV_K16V8")]
+    assert members == [True, False, False] and "SCALE" not in (root / ".config").read_text()
+    with pytest.raises(ConfigError, match="depends on `KV_FP8`"):
+        kconfig.set_variables({"SCALE": "7"}, root, root / ".config")
+
+
+def test_a_broken_config_is_not_repaired_by_a_variable(root: Path) -> None:
+    load(root, "")
+    config = root / ".config"
+    config.write_text(config.read_text().replace("HELPER=y", "HELPER=n").replace("BLOCKS=8", "BLOCKS=99"))
+    before = config.read_bytes()
+    with pytest.raises(ConfigError) as caught:
+        kconfig.set_variables({"REF": "dev"}, root, config)
+    assert "BLOCKS=99" in str(caught.value) and "no prompt" in str(caught.value) and config.read_bytes() == before
+
+
+def test_a_profile_with_a_dot_keeps_its_name(root: Path) -> None:
+    profile(root, "", "qwen3-1.7b")
+    with pytest.raises(ConfigError, match=r"unknown profile `qwen3-1\.8b`; did you mean `qwen3-1\.7b`"):
+        kconfig.load_profile("qwen3-1.8b", {}, root, root / ".config")
+
+
+@pytest.mark.parametrize("name", ["a/b", "../Kconfig", "", "p+", "p+../p", "fragments", ".hidden"])
+def test_a_name_is_never_a_path(root: Path, name: str) -> None:
+    profile(root, "")
+    with pytest.raises(ConfigError, match=r"unknown (profile|fragment)"):
+        kconfig.load_profile(name, {}, root, root / ".config")
+    assert not (root / ".config").exists()
 
 
 def test_names_that_do_not_exist(root: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kassay import paths, plan
 from kassay.config import compose, kconfig
-from kassay.errors import ConfigError
+from kassay.errors import ConfigError, KassayError
 
 PROFILES = sorted(path.name for path in paths.DEFCONFIGS.iterdir() if path.is_file())
 FRAGMENTS = sorted(path.stem for path in paths.FRAGMENTS.glob("*.config"))
@@ -41,6 +41,60 @@ def test_an_override_changes_the_plan_and_a_misspelt_one_is_an_error(tmp_path: P
         planned("decode-cpu", config, ["study.alhpa=0.01"])
     with pytest.raises(ConfigError, match="study"):
         planned("decode-cpu", config, ["study=nothing"])
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("study.alpha=low", "`study.alpha` is a float in the files, an override made it `low`, which is a string"),
+        ("study.retrieval.items=many", "`study.retrieval.items` is an int in the files"),
+        ("study.retrieval.items=1.5", "which is a float"),
+        ("study.recipes=native", "`study.recipes` is a list in the files"),
+        ("stages.timing.resources.exclusive=1", "`stages.timing.resources.exclusive` is a bool in the files"),
+        ("study.alpha=nan", "`study.alpha` holds a number that is not finite"),
+    ],
+)
+def test_an_override_of_another_type_is_an_error(override: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(KassayError) as caught:
+        planned("decode-cpu", tmp_path / ".config", [override])
+    assert said in str(caught.value) and "workflow" in str(caught.value)
+
+
+def test_an_int_for_a_float_and_new_keys_are_no_mistake(tmp_path: Path) -> None:
+    made = planned("decode-cpu", tmp_path / ".config", ["study.alpha=1", "+study.more=x", "study=smoke"])
+    assert (made.config["study"]["alpha"], made.config["study"]["more"], made.config["study"]["name"]) == (
+        1,
+        "x",
+        "smoke",
+    )
+
+
+@pytest.mark.parametrize("ref", ["7315208644e3", "0008812", "1e10", "y", "null", "4419027", "café"])
+def test_a_symbol_reaches_yaml_in_its_own_type(ref: str, tmp_path: Path) -> None:
+    settings = {
+        name: kconfig.Setting(value=value, origin="user", where="")
+        for name, value in {"REF": ref, "N": 16, "B": True}.items()
+    }
+    (tmp_path / "workflow.yaml").write_text('ref: ${kconfig:REF}\nn: "${kconfig:N}"\nb: ${kconfig:B}\n')
+    assert compose.compose(tmp_path, settings, []) == {"ref": ref, "n": 16, "b": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [1", "is not YAML"),
+        ("a: ${kconfig:NOPE}", "no Kconfig symbol `NOPE`"),
+        ("a: ???", "a"),
+        ("a: ${nowhere}", "nowhere"),
+        (None, "workflow"),
+    ],
+)
+def test_a_broken_workflow_file_is_one_message(text: str | None, said: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "workflow.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        compose.compose(tmp_path, {}, [])
+    assert said in str(caught.value) and tmp_path.name in str(caught.value)
 
 
 def test_no_dead_knobs_and_no_unanswered_references() -> None:
