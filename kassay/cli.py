@@ -56,8 +56,7 @@ def variables_of(words: list[str]) -> dict[str, str]:
     if lost := [name for name in names if name not in os.environ]:  # make exports only what a shell could hold
         messages = [f"command line: unknown symbol `{name}`" for name in lost]
         raise ConfigError(*messages, hint=f'make SET="{lost[0]}=…" overrides a value of the workflow')
-    given = {name: os.environ[name] for name in names} | found
-    return {name: utf8(text) for name, text in given.items()}
+    return {name: utf8(os.environ[name]) for name in names} | found
 
 
 def utf8(text: str) -> str:
@@ -250,10 +249,10 @@ def main() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")  # whatever the locale
-    arguments = parser().parse_args()
-    if arguments.verb != "run":
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make plan | head` ends in silence
     try:
+        arguments = parser().parse_args([utf8(word) for word in sys.argv[1:]])
+        if arguments.verb != "run":
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make plan | head` ends in silence
         return int(arguments.function(arguments))
     except KassayError as error:
         for line in str(error).splitlines():

@@ -33,6 +33,8 @@ from kassay.record import Record, Writer
 Metrics = dict[str, Any]
 PR_SET_PDEATHSIG = 1
 PROGRESS_PERIOD_S = 0.25
+# Loaded, but not by what a stage does: ourselves (told file by file), the program, what installers put into start-up.
+NO_PACKAGES = {"kassay", "__main__", "__mp_main__", "sitecustomize", "usercustomize", "_distutils_hack", "_virtualenv"}
 
 
 class Unmet(Exception):
@@ -187,8 +189,11 @@ def loaded_packages() -> dict[str, str]:
     """Version of every installed distribution of which a top-level module was loaded."""
     import importlib.metadata
 
+    tops = {name.partition(".")[0] for name in sys.modules if not name.startswith("__editable__")}
+    tops -= sys.stdlib_module_names | NO_PACKAGES
+    if not tops:
+        return {}  # reading what every installed package owns takes longer than a small stage
     by_module = importlib.metadata.packages_distributions()
-    tops = {name.partition(".")[0] for name in sys.modules}
     names = {distribution for top in tops for distribution in by_module.get(top, [])}
     return {name: importlib.metadata.version(name) for name in sorted(names, key=str.lower)}
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,17 @@ def test_a_foundation_that_is_gone_runs_the_stage_again(project: Project, tmp_pa
     assert project.go(stages).started == {"build": f"{base} is gone or was changed"}
 
 
+def test_the_receipt_names_the_packages_that_the_stage_loaded(project: Project) -> None:
+    project.program("loads", "    import numpy, yaml\n    return {}")
+    went = project.go({"loads": {"program": "loads"}, "none": {"program": "ok"}})
+    told = {
+        name: json.loads((paths.stage_dir(went.run.directory, name) / paths.RECEIPT).read_text())
+        for name in ("loads", "none")
+    }
+    assert told["loads"]["packages"] == {"numpy": version("numpy"), "PyYAML": version("pyyaml")}
+    assert told["none"]["packages"] == {} and "stages/ok.py" in told["none"]["code"]
+
+
 def test_what_a_caller_redirects_does_not_reach_a_stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
@@ -221,6 +233,16 @@ def test_a_time_out_ends_grandchildren_and_what_ignores_term(project: Project, m
     project.program("deaf", body)
     went = project.go({"deaf": {"program": "deaf"}}, timeout_s=0.6)
     assert went.reasons["deaf"].startswith("ran past its time-out") and alive([int(pid.read_text())]) == []
+
+
+def test_what_ends_well_after_its_time_out_still_ran_past_it(project: Project) -> None:
+    body = (
+        "    import signal, threading\n    over = threading.Event()\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: over.set())\n    over.wait(60)\n    return {}"
+    )
+    project.program("polite", body)
+    went = project.go({"polite": {"program": "polite"}}, timeout_s=0.6)
+    assert went.words["polite"] == "crashed" and "time-out" in went.reasons["polite"]
 
 
 def test_a_grandchild_does_not_outlive_a_stage_that_passed(project: Project) -> None:
