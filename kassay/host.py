@@ -50,11 +50,6 @@ def describe() -> dict[str, Any]:
     }
 
 
-def condition() -> dict[str, Any]:
-    """The host's state right now: load, free memory, clock where the system tells it."""
-    frequency = psutil.cpu_freq()
-    return {
-        "load_1min": os.getloadavg()[0],
-        "available_bytes": psutil.virtual_memory().available,
-        "clock_mhz": round(frequency.current, 1) if frequency else None,
-    }
+def load_1min() -> float:
+    """The host's one-minute load average right now."""
+    return os.getloadavg()[0]

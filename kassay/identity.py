@@ -20,6 +20,7 @@ from kassay.plan import Stage
 from kassay.source.freeze import frozen_tree
 
 REUSABLE = ("passed", "rejected")
+NEVER_RAN = "never ran"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +56,48 @@ def tree_input(reference: str) -> Input:
     return Input(path=path, sha256=digest.of_path(path))
 
 
+def resolve(stage: Stage, left: dict[str, tuple[Path, Outcome]]) -> dict[str, Input]:
+    """Paths and digests of a stage's inputs; `left` has the directory and the outcome of every stage that it needs."""
+    found = {}
+    for name, reference in stage.inputs.items():
+        if reference.startswith("tree:"):
+            found[name] = tree_input(reference)
+            continue
+        owner, _, artifact_name = reference.rpartition(".")
+        directory, outcome = left[owner]
+        artifact = outcome.artifacts[artifact_name]
+        found[name] = Input(path=directory / artifact.file, sha256=artifact.sha256)
+    return found
+
+
+def unusable(stage: Stage, outcomes: dict[str, Outcome]) -> str:
+    """Why what the stage needs cannot be read, or an empty string."""
+    return "; ".join(f"`{name}` was {outcomes[name].word}" for name in stage.needs() if not outcomes[name].usable)
+
+
+def lacking(stage: Stage, outcomes: dict[str, Outcome]) -> str:
+    """What the stage reads and its owner, though it passed, did not leave: the workflow is wrong."""
+    asked = [ref.rpartition(".") for ref in stage.inputs.values() if not ref.startswith("tree:")]
+    gone = [(owner, name) for owner, _, name in asked if name not in outcomes[owner].artifacts]
+    return "; ".join(f"reads `{owner}.{name}`, which `{owner}` did not leave" for owner, name in gone)
+
+
+def find_earlier(results: Path, wanted: Wanted, why: str) -> tuple[Path | None, str]:
+    """The newest result of any run that answers `wanted`; else `why`, or what says more than `never ran`."""
+    for directory in earlier_results(results, wanted.stage.name):
+        other = explain(directory, wanted)
+        if other is None:
+            return directory, ""
+        why = other if why == NEVER_RAN else why
+    return None, why
+
+
 def explain(directory: Path, wanted: Wanted) -> str | None:
     """Why the result in `directory` does not answer `wanted`, or None if it does."""
     try:
         outcome = load(directory)
         if outcome is None:
-            return "never ran" if not directory.exists() else "did not finish"
+            return NEVER_RAN if not directory.exists() else "did not finish"
         if outcome.word not in REUSABLE:
             return f"was {outcome.word}"
         key = json.loads((directory / paths.REQUEST).read_bytes())["key"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kassay import identity
-from kassay.identity import Input, Wanted
+from kassay.identity import Wanted
 from kassay.outcome import Outcome, load
 from kassay.plan import Plan, Stage
 
@@ -29,25 +29,15 @@ def would_run(stage: Stage, results: Path, current: dict[str, tuple[Path, Outcom
     waits = [name for name in stage.needs() if name not in current]
     if waits:
         return f"after {', '.join(waits)}"
-    inputs = {}
-    for name, reference in stage.inputs.items():
-        if reference.startswith("tree:"):
-            inputs[name] = identity.tree_input(reference)
-            continue
-        owner, _, artifact_name = reference.rpartition(".")
-        directory, outcome = current[owner]
-        if not outcome.usable:
-            return f"blocked: `{owner}` was {outcome.word}"
-        if artifact_name not in outcome.artifacts:
-            return f"`{owner}` left no `{artifact_name}`"
-        artifact = outcome.artifacts[artifact_name]
-        inputs[name] = Input(path=directory / artifact.file, sha256=artifact.sha256)
-    first = "never ran"
-    for directory in identity.earlier_results(results, stage.name):
-        why = identity.explain(directory, Wanted(stage=stage, inputs=inputs))
-        outcome_there = load(directory)
-        if why is None and outcome_there is not None:
-            current[stage.name] = (directory, outcome_there)
-            return None
-        first = why if first == "never ran" and why else first
-    return first
+    outcomes = {name: outcome for name, (_, outcome) in current.items()}
+    if reason := identity.unusable(stage, outcomes):
+        return f"blocked: {reason}"
+    if reason := identity.lacking(stage, outcomes):
+        return reason
+    wanted = Wanted(stage=stage, inputs=identity.resolve(stage, current))
+    directory, why = identity.find_earlier(results, wanted, identity.NEVER_RAN)
+    outcome = None if directory is None else load(directory)
+    if directory is None or outcome is None:
+        return why
+    current[stage.name] = (directory, outcome)
+    return None

@@ -103,11 +103,11 @@ class Run:
         for name, stage in list(waiting.items()):
             if not self.ready(stage, waiting):
                 continue
-            if reason := self.blocked_by(stage):
+            if reason := identity.unusable(stage, self.outcomes):
                 del waiting[name]
                 self.leave_unstarted(stage, "blocked", reason)
                 continue
-            if lacking := self.lacking(stage):
+            if lacking := identity.lacking(stage, self.outcomes):
                 del waiting[name]
                 self.leave_unstarted(stage, "crashed", lacking)
                 continue
@@ -129,32 +129,14 @@ class Run:
             return not self.running and all(other.after_all for other in waiting.values())
         return all(name in self.outcomes for name in stage.needs())
 
-    def blocked_by(self, stage: Stage) -> str:
-        """Why the stage cannot run, or an empty string."""
-        bad = [f"`{name}` was {self.outcomes[name].word}" for name in stage.needs() if not self.outcomes[name].usable]
-        return "; ".join(bad)
-
-    def lacking(self, stage: Stage) -> str:
-        """What the stage reads and its owner, though it passed, did not leave: the workflow is wrong."""
-        asked = [ref.rpartition(".") for ref in stage.inputs.values() if not ref.startswith("tree:")]
-        gone = [(owner, name) for owner, _, name in asked if name not in self.outcomes[owner].artifacts]
-        return "; ".join(f"reads `{owner}.{name}`, which `{owner}` did not leave" for owner, name in gone)
-
     def resolve(self, stage: Stage) -> dict[str, Input]:
         """Paths and digests of the inputs as they are now."""
-        found = {name: self.resolve_one(reference) for name, reference in stage.inputs.items()}
+        left = {name: (paths.stage_dir(self.directory, name), self.outcomes[name]) for name in stage.needs()}
+        found = identity.resolve(stage, left)
         if stage.after_all:
             ended = {name: digest.of_value(asdict(outcome)) for name, outcome in sorted(self.outcomes.items())}
             found["run"] = Input(path=self.directory, sha256=digest.of_value([self.plan.hash(), ended]))
         return found
-
-    def resolve_one(self, reference: str) -> Input:
-        """One reference as an input."""
-        if reference.startswith("tree:"):
-            return identity.tree_input(reference)
-        owner, _, name = reference.rpartition(".")
-        artifact = self.outcomes[owner].artifacts[name]
-        return Input(path=paths.stage_dir(self.directory, owner) / artifact.file, sha256=artifact.sha256)
 
     def find(self, wanted: Wanted) -> tuple[Path | None, str]:
         """A result that answers `wanted`, from this run or an earlier one; else why there is none."""
@@ -162,13 +144,7 @@ class Run:
         why = identity.explain(own, wanted)
         if why is None:
             return own, ""
-        if not wanted.stage.after_all:
-            for directory in identity.earlier_results(self.setup.results, wanted.stage.name):
-                other = identity.explain(directory, wanted)
-                if other is None:
-                    return directory, ""
-                why = other if why == "never ran" else why
-        return None, why
+        return (None, why) if wanted.stage.after_all else identity.find_earlier(self.setup.results, wanted, why)
 
     def reuse(self, stage: Stage, found: Path) -> None:
         """Take a result that is there; one of another run is linked and its run is named."""

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from itertools import pairwise
 from types import TracebackType
 
 import psutil
@@ -13,8 +12,7 @@ PERIOD_S = 0.02
 class ResidentSampler:
     """Samples this process's resident memory every 20 ms from a thread of its own.
 
-    Each sample is (start of the query in monotonic nanoseconds, resident bytes). `largest_gap_ns` bounds how long a
-    peak could have gone unseen.
+    Each sample is (start of the query in monotonic nanoseconds, resident bytes).
     """
 
     def __init__(self) -> None:
@@ -40,8 +38,3 @@ class ResidentSampler:
     ) -> None:
         self._stop.set()
         self._thread.join()
-
-    def largest_gap_ns(self) -> int:
-        """Longest time between two query starts; 0 with fewer than two samples."""
-        starts = [at for at, _ in self.samples]
-        return max((after - before for before, after in pairwise(starts)), default=0)

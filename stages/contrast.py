@@ -13,8 +13,6 @@ from kassay.stage import Metrics, Stage, main
 from kassay.stats import InvalidData
 from kassay.stats.blocks import BlockCell, ContrastVerdict, PlannedContrast, block_ratios, contrast_verdicts
 
-NS_PER_S = 1e9
-
 
 def run(stage: Stage) -> Metrics:
     """The verdict of every planned comparison with the control."""
@@ -23,7 +21,7 @@ def run(stage: Stage) -> Metrics:
     check_identity(cells)
     orders = [tuple(order) for order in stage.json_input("orders")["orders"]]
     measured = [
-        BlockCell(block=cell.block, position=cell.position, arm=cell.recipe, rate_per_s=rate_per_s(cell))
+        BlockCell(block=cell.block, position=cell.position, arm=cell.recipe, rate_per_s=cell.rate_per_s())
         for cell in cells
     ]
     verdicts = certificate_verdicts(stage)
@@ -66,12 +64,6 @@ def check_identity(cells: list[TimingCell]) -> None:
             raise InvalidData(f"cell {cell.position} of block {cell.block} did not complete all tokens")
     if len({(cell.block, cell.pid) for cell in cells}) != len(cells):
         raise InvalidData("two timing cells of one block ran in one process")
-
-
-def rate_per_s(cell: TimingCell) -> float:
-    """Completed tokens per second over the measured repetitions of a cell, warm-ups excluded."""
-    spans = list(zip(cell.started_ns, cell.ended_ns, cell.completed_tokens, strict=True))[cell.warmups :]
-    return sum(done for _, _, done in spans) * NS_PER_S / sum(ended - started for started, ended, _ in spans)
 
 
 def contrast_record(planned: PlannedContrast, decided: ContrastVerdict) -> ContrastRecord:

@@ -13,8 +13,6 @@ from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
 from kassay.stats.saturation import SweepDiagnosis, diagnose_sweep
 
-NS_PER_S = 1e9
-
 
 def run(stage: Stage) -> Metrics:
     """One saturation record per recipe and context."""
@@ -26,7 +24,7 @@ def run(stage: Stage) -> Metrics:
         cells.sort(key=lambda cell: cell.batch)
         diagnosis = diagnose_sweep(
             [cell.batch for cell in cells],
-            [rate_per_s(cell) for cell in cells],
+            [median_rate_per_s(cell) for cell in cells],
             value_unit="tok/s",
             alpha=stage.params["alpha"],
         )
@@ -35,10 +33,9 @@ def run(stage: Stage) -> Metrics:
     return states
 
 
-def rate_per_s(cell: SweepCell) -> float:
+def median_rate_per_s(cell: SweepCell) -> float:
     """Median decode rate over all sequences in tokens per second, warm-ups excluded."""
-    elapsed_ns = statistics.median(cell.elapsed_ns[cell.warmups :])
-    return cell.batch * cell.output_tokens * NS_PER_S / elapsed_ns
+    return cell.rate_per_s(statistics.median(cell.elapsed_ns[cell.warmups :]))
 
 
 def saturation_record(model: str, recipe: str, context_tokens: int, diagnosis: SweepDiagnosis) -> SaturationRecord:

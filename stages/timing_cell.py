@@ -23,7 +23,7 @@ def run(stage: Stage) -> Metrics:
     scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
     recipe = recipe_named(params["recipe"])
     context_BT = workload.speed_prompts(params["batch"], params["context_tokens"], params["seed"])
-    load_before = host.condition()["load_1min"]
+    load_before = host.load_1min()
     started_ns, ended_ns, completed = [], [], []
     for _ in range(params["warmups"] + params["repetitions"]):
         started_ns.append(time.monotonic_ns())
@@ -42,7 +42,7 @@ def run(stage: Stage) -> Metrics:
             prompts_sha256=workload.rows_digest(context_BT),
             output_sha256=workload.rows_digest(output_BT),
             load_before=load_before,
-            load_after=host.condition()["load_1min"],
+            load_after=host.load_1min(),
             pid=os.getpid(),
         )
     )

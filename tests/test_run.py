@@ -17,6 +17,7 @@ import pytest
 from kassay import lock, outcome, paths
 from kassay.engine import local
 from kassay.errors import RunError
+from kassay.preview import preview
 from tests.conftest import Project, Silent
 
 CHAIN: dict[str, Any] = {
@@ -462,3 +463,14 @@ def test_kill_9_of_the_driver_leaves_no_process_and_a_resumable_run(project: Pro
     (project.root / "gate").touch()
     went = project.go(stages)
     assert went.code == 0 and went.started == {"slow": "did not finish"} and "first" in went.reused
+
+
+def test_a_preview_says_what_the_loop_would_do(project: Project) -> None:
+    project.go(CHAIN)
+    run = project.open(CHAIN).directory
+    (paths.stage_dir(run, "a") / paths.OUTCOME).write_text("{")
+    told = preview(project.plan(CHAIN), project.results)
+    lines = {line.split()[0]: line for line in told if not line.startswith(" ")}
+    assert lines["a"].endswith("runs: its files cannot be read: RunError")
+    assert lines["b"].endswith("runs: after a") and "up to date" in lines["side"]
+    assert project.go(CHAIN).started == {"a": "its files cannot be read: RunError"}

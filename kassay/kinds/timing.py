@@ -5,6 +5,8 @@ from typing import ClassVar
 
 from kassay.record import Record, doc
 
+NS_PER_S = 1e9
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimingCell(Record):
@@ -30,6 +32,11 @@ class TimingCell(Record):
     load_after: float = doc("One-minute load average of the host after the cell.")
     pid: int = doc("Process id of the cell's process; no two cells of a block share one.")
 
+    def rate_per_s(self) -> float:
+        """Completed tokens per second over the measured repetitions, warm-ups excluded."""
+        spans = list(zip(self.started_ns, self.ended_ns, self.completed_tokens, strict=True))[self.warmups :]
+        return sum(done for _, _, done in spans) * NS_PER_S / sum(ended - started for started, ended, _ in spans)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCell(Record):
@@ -45,6 +52,10 @@ class SweepCell(Record):
     warmups: int = doc("How many of the first measurements are warm-ups, excluded from the fit.")
     elapsed_ns: list[int] = doc("Duration of each measurement in nanoseconds, warm-ups included.")
     prompts_sha256: str = doc("Digest of the token ids of all prompts; all prompts differ.")
+
+    def rate_per_s(self, elapsed_ns: float) -> float:
+        """Decode rate over all sequences, in tokens per second, of a measurement that took `elapsed_ns`."""
+        return self.batch * self.output_tokens * NS_PER_S / elapsed_ns
 
 
 @dataclass(frozen=True, kw_only=True)

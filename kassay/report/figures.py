@@ -29,7 +29,6 @@ from kassay.report.drawing import (
 from kassay.report.words import number, one_line, percent, size, tick, title
 from kassay.stats.hill import hill_curve
 
-NS_PER_S = 1e9
 BEYOND = 4.0  # curves are dashed up to this multiple of the largest batch
 JITTER = 0.06  # of a factor in batch: repetitions side by side, in x only
 PANEL_PX = (466, 330)
@@ -86,7 +85,7 @@ def hill_curve_of(axes: Any, fit: SaturationRecord, style: Style) -> None:
 def hill_points(axes: Any, cells: Sequence[SweepCell], style: Style, rank: float) -> None:
     """Every repetition as a point, warm-ups small and open."""
     for cell in cells:
-        rates = [cell.batch * cell.output_tokens * NS_PER_S / elapsed for elapsed in cell.elapsed_ns]
+        rates = [cell.rate_per_s(elapsed_ns) for elapsed_ns in cell.elapsed_ns]
         middle = (len(rates) - 1) / 2
         x = [cell.batch * 2 ** (1.2 * JITTER * rank + JITTER * (index - middle)) for index in range(len(rates))]
         points = style.points() | {"linestyle": "none", "zorder": 4, "markeredgewidth": 1.0}

@@ -183,7 +183,7 @@ def rate_table(report: Report) -> Markup:
     """The rate of every repetition."""
     rows = []
     for made in report.of(SweepCell):
-        rates = [number(made.batch * made.output_tokens * figures.NS_PER_S / elapsed, 4) for elapsed in made.elapsed_ns]
+        rates = [number(made.rate_per_s(elapsed_ns), 4) for elapsed_ns in made.elapsed_ns]
         warm = f"({', '.join(rates[: made.warmups])}) " if made.warmups else ""
         rows.append(
             [

@@ -1,6 +1,5 @@
 """The reference backend on tiny random models of three architectures: files, cache, chunks and stopping."""
 
-import json
 
 import pytest
 import torch
@@ -14,52 +13,26 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from kassay import digest
 from kassay.backend import reference
 from kassay.backend.reference import ModelError
 from kassay.kv.calibrate import AmaxFold
 from kassay.kv.recipe import RECIPES, recipe_named
+from tests import tiny
+from tests.tiny import torch_as_it_was  # noqa: F401  an autouse fixture
 
 ARCHITECTURES = {
     "llama": (LlamaConfig, LlamaForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
-SIZES = {
-    "vocab_size": 128,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.3,  # large enough that attention is not uniform
-    "tie_word_embeddings": True,
-}
 CHUNK_TOLERANCE = (
     1e-3  # of the largest logit: a matmul of another shape may move an operand across a rounding edge
 )
 
 
-@pytest.fixture(autouse=True)
-def torch_as_it_was():
-    threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(grad)
-
-
 def save(folder, name, **changes):
     """A checkpoint of `name` with its digests beside it, as data/models has them."""
-    config, model = ARCHITECTURES[name]
-    torch.manual_seed(1)
-    directory = folder / name
-    model(config(**{**SIZES, **changes})).save_pretrained(directory)
-    files = sorted(path for path in directory.iterdir() if path.is_file())
-    digests = {f"{name}/{path.name}": digest.of_file(path) for path in files}
-    (folder / "digests.json").write_text(json.dumps(digests))
-    return directory
+    return tiny.save(folder, name, *ARCHITECTURES[name], **{"tie_word_embeddings": True, **changes})
 
 
 @pytest.fixture(params=ARCHITECTURES)

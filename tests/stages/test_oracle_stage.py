@@ -19,28 +19,10 @@ from kassay.kv.calibrate import AmaxFold
 from kassay.kv.mutation import MUTATIONS
 from kassay.kv.recipe import RECIPES
 from kassay.record import read_kind
+from tests import tiny
+from tests.tiny import torch_as_it_was  # noqa: F401  an autouse fixture
 
 PROGRAM = Path(__file__).parents[2] / "stages" / "oracle.py"
-SIZES = {
-    "vocab_size": 128,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.3,
-}
-
-
-@pytest.fixture(autouse=True)
-def torch_as_it_was():
-    threads, grad = torch.get_num_threads(), torch.is_grad_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(grad)
-
 
 @pytest.fixture(scope="module")
 def program():
@@ -54,11 +36,7 @@ def program():
 def checkpoint(tmp_path_factory):
     """The model's directory and its scales artifact."""
     folder = tmp_path_factory.mktemp("models")
-    torch.manual_seed(1)
-    directory = folder / "tiny"
-    Qwen3ForCausalLM(Qwen3Config(**SIZES)).save_pretrained(directory)
-    files = sorted(path for path in directory.iterdir() if path.is_file())
-    (folder / "digests.json").write_text(json.dumps({f"tiny/{p.name}": digest.of_file(p) for p in files}))
+    directory = tiny.save(folder, "tiny", Qwen3Config, Qwen3ForCausalLM)
     ids_BT = torch.randint(0, 128, (2, 64), generator=torch.Generator().manual_seed(2))
     fold = AmaxFold()
     for layer, pair in enumerate(reference.prefill(reference.load(directory, 1), ids_BT)):
