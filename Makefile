@@ -1,39 +1,46 @@
-# make defconfig-<profile>[+<fragment>…]   choose what to run (make listdefconfigs)
-# make [SYMBOL=value …] [SET="a.b=c"]      run it, or what of it is not up to date; ends with a report
-# make plan                                the DAG, and why each stage would run
-# make menuconfig                          edit the configuration in a terminal
-# make report [RUN=<run id>]               render a run's report again from its records
-# make check                               all tests, in an environment of their own
-# make help                                this text and every symbol
+# Choose
+#   make defconfig-<profile>[+<fragment>…]   write .config; every line must take effect
+#   make listdefconfigs                      profiles and fragments: purpose, hardware, time
+#   make menuconfig, make nconfig            edit .config in a terminal
+#   make savedefconfig NAME=<profile>        save .config as a profile: what differs from the defaults
+#   make oldconfig, make olddefconfig        bring an older .config up to date: ask, or take defaults
+#   make listnewconfig                       symbols that .config does not mention
+#   make diffconfig [A=<x>] [B=<y>]          compare two files or profiles (.config.old with .config)
+#   make randconfig SEED=<n>                 a random .config, the same for the same seed
+# Run
+#   make [SYMBOL=value …] [SET="a.b=c"]      run it, or what of it is not up to date; ends with a report
+#   make plan                                the DAG, and why each stage would run
+# Read
+#   make report [RUN=<run id>]               render a run's report again from its records
+#   make help                                this text and the symbols of the workflow
+#   make helpconfig SYM=<symbol>             one symbol: meaning, range, value, where it is used
+# Work on kassay
+#   make check                               all tests, in an environment of their own
 #
-# VENV=<path> uses another framework environment; STACK_PYTHON=<python> uses an existing torch environment.
+# KASSAY_PATH=<folder>[:…] adds trees with workflows, stages and defconfigs of your own. VENV=<path> uses another
+# framework environment; STACK_PYTHON=<python> an existing torch environment.
 
 VENV ?= .venv
 PYTHON ?= python3
-RUN ?= latest
-KASSAY = $(VENV)/bin/python -m kassay
+# Words of the command line travel in MAKEFLAGS, which make itself quotes: no value is expanded or seen by a shell.
+KASSAY = KASSAY_MAKE=1 $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-# Symbols given on the command line travel by name; their values are in the environment, so no shell reads them.
-export KASSAY_VARIABLES := $(foreach v,$(.VARIABLES),$(if $(filter command line,$(origin $v)),$v))
+VERBS = plan report help menuconfig nconfig oldconfig olddefconfig savedefconfig listdefconfigs listnewconfig \
+	helpconfig randconfig diffconfig
 
-.PHONY: run plan menuconfig listdefconfigs report help check setup FORCE
+.PHONY: run $(VERBS) check setup FORCE
 .NOTPARALLEL:
 
 run: setup
 	@$(KASSAY) run
 
-plan: setup
-	@$(KASSAY) plan
-
-defconfig-%: setup
-	@$(KASSAY) defconfig '$*'
-
-menuconfig listdefconfigs help: setup
+$(VERBS): setup
 	@$(KASSAY) $@
 
-report: setup
-	@$(KASSAY) report '$(RUN)'
+defconfig-%: export KASSAY_NAME = $*
+defconfig-%: setup
+	@$(KASSAY) defconfig "$$KASSAY_NAME"
 
 setup: $(VENV)/.ready
 

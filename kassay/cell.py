@@ -16,13 +16,13 @@ from kassay.stage import Stage
 
 
 def run_cell(stage: Stage, name: str, program: str, params: dict[str, Any]) -> Path:
-    """Run stages/<program>.py in `<stage>/cells/<name>` and return that directory.
+    """Run <program>.py, a neighbour of the stage's program, in `<stage>/cells/<name>` and return that directory.
 
     The code that the cell loaded becomes part of the stage's identity. Raises RunError unless the cell passed.
     """
     directory = stage.directory / "cells" / name
     directory.mkdir(parents=True)
-    argv = [sys.executable, str(paths.STAGES / f"{program}.py"), str(directory)]
+    argv = [sys.executable, str(Path(sys.argv[0]).with_name(f"{program}.py")), str(directory)]
     digest.write_json(directory / paths.REQUEST, {**stage.request, "stage": name, "params": params, "argv": argv})
     with (directory / paths.STDOUT).open("wb") as out, (directory / paths.STDERR).open("wb") as err:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)

@@ -50,9 +50,10 @@ class Wanted:
 
 def tree_input(reference: str) -> Input:
     """A `tree:path` reference; `tree:.` is the whole project as git sees it, its commit included."""
-    path = paths.ROOT / reference.removeprefix("tree:")
-    if path.resolve() == paths.ROOT:
+    name = reference.removeprefix("tree:")
+    if name == ".":
         return Input(path=paths.ROOT, sha256=digest.of_value(frozen_tree(paths.ROOT)))
+    path = paths.place(name)
     return Input(path=path, sha256=digest.of_path(path))
 
 
@@ -139,10 +140,10 @@ def changed_code(receipt: dict[str, Any]) -> str | None:
     for name in receipt["code_changed"]:
         return f"code {name} changed while it ran"
     for name, sha256 in receipt["code"].items():
-        path = paths.ROOT / name
-        if not path.is_file():
+        found = paths.places(name)
+        if not found:
             return f"code {name} is gone"
-        if digest.of_file(path) != sha256:
+        if len(found) > 1 or digest.of_file(found[0]) != sha256:
             return f"code {name} changed"
     return None
 

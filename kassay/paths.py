@@ -1,20 +1,27 @@
-"""Where everything lies: the one module that knows the layout of the tree and of a results folder.
+"""Where everything lies: the one module that knows the layout of the trees and of a results folder.
 
 <root>/Kconfig defconfigs/ workflows/ stages/ data/ build/stacks/ .config
+<tree of KASSAY_PATH>/defconfigs/ workflows/ stages/
 <results>/<run_id>/plan.json manifest.json events.jsonl stages/<stage>/request.json … outcome.json receipt.json
+
+A name means one thing: a workflow, profile, fragment, stage program or `tree:` path that two trees hold is an error.
 """
 
+import os
 from pathlib import Path
+
+from kassay.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parent.parent
 
-CONFIG = ROOT / ".config"
-KCONFIG = ROOT / "Kconfig"
-DEFCONFIGS = ROOT / "defconfigs"
-FRAGMENTS = DEFCONFIGS / "fragments"
-WORKFLOWS = ROOT / "workflows"
-STAGES = ROOT / "stages"
-BUILD = ROOT / "build"
+KCONFIG = "Kconfig"
+DEFCONFIGS = "defconfigs"
+FRAGMENTS = "defconfigs/fragments"
+WORKFLOWS = "workflows"
+STAGES = "stages"
+OUTSIDE = "KASSAY_PATH"  # folders with `:` between them, as in PATH
+PARTS = (WORKFLOWS, STAGES, DEFCONFIGS)  # what a tree of KASSAY_PATH may hold
+UNSAFE = set("$\"'\\*?[]\n")  # they mean something in a Kconfig `source` line
 
 # Files of a stage directory.
 REQUEST = "request.json"
@@ -30,6 +37,60 @@ PLAN = "plan.json"
 MANIFEST = "manifest.json"
 EVENTS = "events.jsonl"
 LOCK = ".lock"
+
+
+def config() -> Path:
+    """The one `.config` of the project."""
+    return ROOT / ".config"
+
+
+def build() -> Path:
+    """Where environments and mirrors are made; all of it can be made again."""
+    return ROOT / "build"
+
+
+def trees() -> list[Path]:
+    """Our own tree, then those of KASSAY_PATH. Raises ConfigError for an entry that is none."""
+    found = [ROOT]
+    errors = []
+    for entry in filter(None, os.environ.get(OUTSIDE, "").split(os.pathsep)):
+        path = Path(entry).resolve()
+        if bad := sorted(UNSAFE & set(str(path))):
+            errors.append(f"{OUTSIDE}: `{entry}` holds {bad[0]!r}, which a Kconfig file cannot name")
+        elif not any((path / part).is_dir() for part in PARTS):
+            errors.append(f"{OUTSIDE}: `{entry}` holds none of {', '.join(PARTS)}")
+        elif path not in found:
+            found.append(path)
+    if errors:
+        raise ConfigError(*errors, hint=f"{OUTSIDE}=<folder>[:<folder>…] make …")
+    return found
+
+
+def places(relative: str) -> list[Path]:
+    """Every tree's file or folder of that relative path; a path that leaves its tree is none."""
+    found = [(tree, Path(os.path.normpath(tree / relative))) for tree in trees()]
+    return [path for tree, path in found if path.is_relative_to(tree) and path.exists()]
+
+
+def place(relative: str) -> Path:
+    """The one file or folder of that relative path in any tree. Raises ConfigError if there is none, or more."""
+    found = places(relative)
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(f"`{relative}` does not exist in the project")
+    raise ConfigError(f"`{relative}` is in two trees: {', '.join(shown(path) for path in found)}")
+
+
+def program(name: str) -> Path:
+    """The file of a stage program."""
+    return place(f"{STAGES}/{name}.py")
+
+
+def entries(folder: str, pattern: str = "[!.]*") -> list[Path]:
+    """Files and folders of that folder in all trees, by name."""
+    found = [path for tree in trees() for path in (tree / folder).glob(pattern)]
+    return sorted(found, key=lambda path: path.name)
 
 
 def results_dir(configured: str) -> Path:

@@ -1,20 +1,19 @@
 """A plan: every stage fully evaluated before anything starts, and the hash of it all.
 
 Edges come from the references in `inputs`, so none can be forgotten: `stage.artifact` names what another stage leaves,
-`stage.*.artifact` the same of every member of an `each`, `tree:path` a file or folder of the project. `after: all` runs
-a stage when all others have ended, whatever their outcome. All errors of a workflow are reported together.
+`stage.*.artifact` the same of every member of an `each`, `tree:path` a file or folder of the project or of KASSAY_PATH.
+`after: all` runs a stage when all others have ended, whatever their outcome. All errors of a workflow are reported
+together.
 """
 
 import math
-import os
 import re
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from kassay import digest
+from kassay import digest, paths
 from kassay.config.compose import flat
-from kassay.errors import PlanError
+from kassay.errors import ConfigError, PlanError
 
 SCHEMA = "kassay.plan/1"
 STAGE_KEYS = {"program", "inputs", "params", "resources", "each", "after", "measures"}
@@ -73,7 +72,7 @@ class Plan:
         return next(stage for stage in self.stages if stage.name == name)
 
 
-def build(profile: str, workflow: str, composed: dict[str, Any], root: Path) -> Plan:
+def build(profile: str, workflow: str, composed: dict[str, Any]) -> Plan:
     """The plan of a composed workflow. Raises PlanError with all faults at once."""
     config = {key: value for key, value in composed.items() if key != "stages"}
     entries = composed.get("stages")
@@ -87,7 +86,7 @@ def build(profile: str, workflow: str, composed: dict[str, Any], root: Path) -> 
     broken = set(map(str, entries)) - {name.partition(".")[0] for name in names}  # reported once, not by every reader
     stages = [expand_globs(stage, names, broken, errors) for stage in stages]
     for stage in stages:
-        errors += faults(stage, names, broken, root)
+        errors += faults(stage, names, broken)
     ordered = in_order(stages, errors)
     if errors:
         raise PlanError(*(f"workflow `{workflow}`: {error}" for error in errors))
@@ -202,20 +201,31 @@ def expand_globs(stage: Stage, names: list[str], broken: set[str], errors: list[
     return Stage(**{**{field: getattr(stage, field) for field in Stage.__dataclass_fields__}, "inputs": inputs})
 
 
-def faults(stage: Stage, names: list[str], broken: set[str], root: Path) -> list[str]:
+def faults(stage: Stage, names: list[str], broken: set[str]) -> list[str]:
     """What is wrong with one stage: its program, its inputs."""
     found = []
-    if not NAME.fullmatch(stage.program.replace("_", "-")) or not (root / "stages" / f"{stage.program}.py").is_file():
-        known = ", ".join(sorted(path.stem for path in (root / "stages").glob("*.py")))
-        found.append(f"stage `{stage.name}`: unknown program `{stage.program}`, allowed are {known}")
+    known = [path.stem for path in paths.entries(paths.STAGES, "*.py")]
+    if stage.program not in known or not NAME.fullmatch(stage.program.replace("_", "-")):
+        found.append(f"stage `{stage.name}`: unknown program `{stage.program}`, allowed are {', '.join(known)}")
+    elif fault := misplaced(f"{paths.STAGES}/{stage.program}.py"):
+        found.append(f"stage `{stage.name}`: program {fault}")
     for key, reference in stage.inputs.items():
         if reference.startswith("tree:"):
-            path = Path(os.path.normpath(root / reference.removeprefix("tree:")))
-            if not path.is_relative_to(root) or not path.exists():
-                found.append(f"stage `{stage.name}`: input `{key}`: `{reference}` does not exist in the project")
+            if fault := misplaced(reference.removeprefix("tree:")):
+                found.append(f"stage `{stage.name}`: input `{key}`: {fault}")
         elif (owner := reference.rpartition(".")[0]) not in names and owner.partition(".")[0] not in broken:
             found.append(f"stage `{stage.name}`: input `{key}` names `{reference}`, but no such stage exists")
     return found
+
+
+def misplaced(relative: str) -> str:
+    """Why a path does not name one thing of the trees, or an empty string; `.` is our own tree."""
+    try:
+        if relative != ".":
+            paths.place(relative)
+    except ConfigError as error:
+        return error.messages[0]
+    return ""
 
 
 def in_order(stages: list[Stage], errors: list[str]) -> list[Stage]:

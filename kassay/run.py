@@ -166,7 +166,7 @@ class Run:
         return Job(
             stage=stage.name,
             directory=paths.stage_dir(self.directory, stage.name),
-            argv=(python, str(paths.STAGES / f"{stage.program}.py"), str(paths.stage_dir(self.directory, stage.name))),
+            argv=(python, str(paths.program(stage.program)), str(paths.stage_dir(self.directory, stage.name))),
             environment=environment_of(Path(python)),
             cpus=stage.cpus,
             memory_gib=stage.memory_gib,
@@ -188,7 +188,7 @@ class Run:
                 name: {"path": str(given.path), "sha256": given.sha256} for name, given in wanted.inputs.items()
             },
             "grant": {"cpus": job.cpus, "memory_gib": job.memory_gib, "exclusive": job.exclusive},
-            "roots": [str(paths.ROOT)],
+            "roots": [str(tree) for tree in paths.trees()],
             "argv": list(job.argv),
             "environment": job.environment,
             "key": wanted.parts(),

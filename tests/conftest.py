@@ -53,7 +53,7 @@ class Project:
     def plan(self, stages: dict[str, Any], profile: str = "toy") -> plan.Plan:
         """The plan of a workflow; resources are filled in."""
         full = {name: {"resources": {"cpus": 1, "memory_gib": 0.1}, **body} for name, body in stages.items()}
-        return plan.build(profile, "toy", {"stages": full}, self.root)
+        return plan.build(profile, "toy", {"stages": full})
 
     def open(self, stages: dict[str, Any], timeout_s: float = 60.0) -> Run:
         """A run that has not started."""
@@ -84,5 +84,4 @@ class Went:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A fresh project that kassay.paths points to."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
-    monkeypatch.setattr(paths, "STAGES", tmp_path / "stages")
     return Project(tmp_path)

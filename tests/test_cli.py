@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
 
 def kassay(tree: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line of a tree."""
-    variables = {name: value for name, value in os.environ.items() if name not in ("KASSAY_VARIABLES", "SET")}
+    variables = {name: value for name, value in os.environ.items() if name not in ("KASSAY_MAKE", "SET")}
     return subprocess.run(
         [sys.executable, "-m", "kassay", *words],
         cwd=tree,
@@ -42,6 +42,7 @@ def kassay(tree: Path, *words: str, **environment: str) -> subprocess.CompletedP
     )
 
 
+MADE = {"KASSAY_MAKE": "1"}  # as a recipe of our Makefile calls
 MISTAKES: dict[str, tuple[list[list[str]], dict[str, str]]] = {
     "unknown-profile": ([["defconfig", "decode-cpy"]], {}),
     "unknown-fragment": ([["defconfig", "decode-cpu+smok"]], {}),
@@ -57,7 +58,7 @@ MISTAKES: dict[str, tuple[list[list[str]], dict[str, str]]] = {
     "override-of-another-type": ([["defconfig", "decode-cpu"], ["plan"]], {"SET": "study.alpha=low"}),
     "override-of-a-stage": ([["defconfig", "decode-cpu"], ["plan"]], {"SET": "stages.timing.resources.cpus=0"}),
     "unknown-study-file": ([["defconfig", "decode-cpu"], ["plan"]], {"SET": "study=large"}),
-    "value-in-place-of-set": ([["defconfig", "decode-cpu"], ["plan"]], {"KASSAY_VARIABLES": "study.alpha"}),
+    "value-in-place-of-set": ([["defconfig", "decode-cpu"], ["plan"]], {**MADE, "MAKEFLAGS": " -- study.alpha=0.1"}),
     "line-break": ([["defconfig", "decode-cpu", "STACK_PYTHON=a\nCONFIG_TIMING_BLOCKS=9"]], {}),
     "profile-is-a-path": ([["defconfig", "../Kconfig"]], {}),
     "no-profile-name": ([["defconfig", ""]], {}),
@@ -198,10 +199,10 @@ def test_what_a_fragment_overrides_is_said(tree: Path) -> None:
     assert "smoke.config:2: `STUDY_SMOKE=y` overrides `STUDY_SMALL=y` of defconfigs/decode-cpu:3\n" in done.stderr
 
 
-def test_variables_of_make_travel_by_name(tree: Path) -> None:
+def test_variables_of_make_arrive_as_they_were_typed(tree: Path) -> None:
     assert kassay(tree, "defconfig", "decode-cpu").returncode == 0
-    awkward = 'a $HOME "q" #x \\'
-    done = kassay(tree, "plan", KASSAY_VARIABLES="STACK_PYTHON VENV", STACK_PYTHON=awkward, VENV="x")
+    flags = ' -j2 -- VENV=x STACK_PYTHON=a\\ $$HOME\\ "q"\\ #x\\ \\\\'
+    done = kassay(tree, "plan", KASSAY_MAKE="1", MAKEFLAGS=flags)
     assert done.returncode == 0, done.stderr
     assert 'CONFIG_STACK_PYTHON="a $HOME \\"q\\" #x \\\\"' in (tree / ".config").read_text()
 

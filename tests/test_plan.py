@@ -94,7 +94,7 @@ def test_an_empty_entry_and_no_stages_at_all(project: Project) -> None:
         ({}, "no"),
     ):
         with pytest.raises(PlanError, match=said):
-            plan.build("toy", "toy", composed, project.root)
+            plan.build("toy", "toy", composed)
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", "x y"])

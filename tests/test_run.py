@@ -379,7 +379,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from kassay import paths
-paths.ROOT = Path({root!r}); paths.STAGES = paths.ROOT / "stages"
+paths.ROOT = Path({root!r})
 from tests.conftest import Project, Silent
 project = Project.__new__(Project); project.root = paths.ROOT; project.results = paths.ROOT / "results"
 try:

@@ -4,6 +4,7 @@ kconfiglib decides what a value means; this module only says which symbol was as
 refuses what kconfiglib would drop without a word (O01 to O04 of the field's bug cases).
 """
 
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,15 @@ class Assignment:
 
 def read_assignments(path: Path, origin: str) -> list[Assignment]:
     """All assignments of a file. Raises ConfigError with every malformed line at once."""
-    name = paths.shown(path)
+    return parse(path.read_bytes(), paths.shown(path), origin)
+
+
+def parse(content: bytes, name: str, origin: str) -> list[Assignment]:
+    """All assignments in the bytes of a file of that name."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()  # every line end becomes LF
     except UnicodeDecodeError as error:
-        number = path.read_bytes()[: error.start].count(b"\n") + 1
+        number = content[: error.start].count(b"\n") + 1
         raise ConfigError(f"{name}:{number}: not UTF-8: byte 0x{error.object[error.start]:02x}") from None
     if text.startswith("\ufeff"):
         raise ConfigError(f"{name}:1: starts with a byte-order mark; save the file as UTF-8 without it")
@@ -66,10 +71,3 @@ def twice(assignments: list[Assignment]) -> list[str]:
 def quoted(value: str) -> str:
     """`value` as a Kconfig string literal."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def head_comment(path: Path) -> dict[str, str]:
-    """The `purpose: …; hardware: …; time: …` of a profile's first comment line."""
-    first = path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
-    parts = (part.partition(":") for part in first.split(";"))
-    return {key.strip(): text.strip() for key, _, text in parts}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kassay import paths
 from kassay.config import kconfig
 from kassay.errors import ConfigError
 
@@ -13,6 +14,8 @@ config PROFILE
 	string "profile"
 config FRAGMENTS
 	string "fragments"
+config COMMAND_LINE
+	string "command line"
 config BLOCKS
 	int "blocks"
 	range 2 64
@@ -47,8 +50,10 @@ config SCALE
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tree with the bug cases' symbols and an empty profile."""
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.delenv(paths.OUTSIDE, raising=False)
     (tmp_path / "Kconfig").write_text(TREE)
     (tmp_path / "defconfigs" / "fragments").mkdir(parents=True)
     return tmp_path
@@ -64,8 +69,13 @@ def profile(root: Path, text: str | bytes, name: str = "p") -> Path:
 def load(root: Path, text: str | bytes, **variables: str) -> dict[str, kconfig.Setting]:
     """Profile -> .config -> settings."""
     profile(root, text)
-    kconfig.load_profile("p", variables, root, root / ".config")
-    return kconfig.load(root, root / ".config")
+    kconfig.load_profile("p", variables, root / ".config")
+    return kconfig.load(root / ".config")
+
+
+def lines(config: Path, name: str) -> list[bytes]:
+    """The lines of a .config that set a symbol."""
+    return [line for line in config.read_bytes().split(b"\n") if line.startswith(f"CONFIG_{name}=".encode())]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +112,7 @@ def test_what_does_not_take_effect_is_an_error(root: Path, line: str, said: str)
     before.write_text("# mine\n")
     stamp = before.stat().st_mtime_ns
     with pytest.raises(ConfigError) as caught:
-        kconfig.load_profile("p", {}, root, before)
+        kconfig.load_profile("p", {}, before)
     assert said in str(caught.value) and "p:" in str(caught.value)
     assert (before.read_text(), before.stat().st_mtime_ns) == ("# mine\n", stamp)
 
@@ -110,7 +120,7 @@ def test_what_does_not_take_effect_is_an_error(root: Path, line: str, said: str)
 def test_all_errors_at_once(root: Path) -> None:
     profile(root, "CONFIG_BLOCKS=128\nCONFIG_NOPE=1\nCONFIG_HELPER=n\n")
     with pytest.raises(ConfigError) as caught:
-        kconfig.load_profile("p", {}, root, root / ".config")
+        kconfig.load_profile("p", {}, root / ".config")
     assert all(f"p:{line}" in str(caught.value) for line in (1, 2, 3))
 
 
@@ -138,9 +148,12 @@ def test_strings_survive(root: Path, value: str) -> None:
 
     settings = load(root, f"CONFIG_NOTE={quoted(value)}\n")
     assert settings["NOTE"].value == value
-    first = (root / ".config").read_bytes()
-    kconfig.set_variables({"NOTE": value}, root, root / ".config")
-    assert (root / ".config").read_bytes() == first
+    first = lines(root / ".config", "NOTE")
+    kconfig.set_variables({"NOTE": value}, root / ".config")
+    assert lines(root / ".config", "NOTE") == first and len(first) == 1
+    assert kconfig.load(root / ".config")["NOTE"] == kconfig.Setting(
+        value=value, origin="command line", where="command line: NOTE"
+    )
     assert load(root, "", NOTE=value)["NOTE"].value == value
 
 
@@ -154,7 +167,7 @@ def test_a_value_that_no_line_can_hold_is_refused_and_config_stays(root: Path, v
     load(root, "CONFIG_BLOCKS=16\n")
     before = (root / ".config").read_bytes()
     with pytest.raises(ConfigError, match="the value of `NOTE` holds"):
-        kconfig.set_variables({"NOTE": value}, root, root / ".config")
+        kconfig.set_variables({"NOTE": value}, root / ".config")
     assert (root / ".config").read_bytes() == before
 
 
@@ -185,17 +198,17 @@ def test_wrong_encodings_are_refused_by_line(root: Path) -> None:
 def test_a_fragment_may_override_the_profiles_choice(root: Path) -> None:
     profile(root, "CONFIG_KV_FP8=y\nCONFIG_BLOCKS=16\n")
     profile(root, "CONFIG_KV_K16V8=y\nCONFIG_BLOCKS=32\n", "fragments/f.config")
-    changed, overridden = kconfig.load_profile("p+f", {"REF": "dev"}, root, root / ".config")
-    assert changed and [line.partition(": ")[2].partition(" of ")[0] for line in overridden] == [
+    done = kconfig.load_profile("p+f", {"REF": "dev"}, root / ".config")
+    assert done.changed and [line.partition(": ")[2].partition(" of ")[0] for line in done.messages] == [
         "`KV_K16V8=y` overrides `KV_FP8=y`", "`BLOCKS=32` overrides `BLOCKS=16`",
     ]  # fmt: skip
-    settings = kconfig.load(root, root / ".config")
+    settings = kconfig.load(root / ".config")
     chosen = {name: settings[name].value for name in ("KV_BF16", "KV_FP8", "KV_K16V8", "BLOCKS", "REF", "FRAGMENTS")}
     assert chosen == {
         "KV_BF16": False, "KV_FP8": False, "KV_K16V8": True, "BLOCKS": 32, "REF": "dev", "FRAGMENTS": "f",
     }  # fmt: skip
     origins = {name: settings[name].origin for name in ("BLOCKS", "REF", "NOTE", "KV_K16V8")}
-    assert origins == {"BLOCKS": "fragment", "REF": "user", "NOTE": "default", "KV_K16V8": "fragment"}
+    assert origins == {"BLOCKS": "fragment", "REF": "command line", "NOTE": "default", "KV_K16V8": "fragment"}
     assert settings["BLOCKS"].where.endswith("f.config:2")
 
 
@@ -204,7 +217,7 @@ def test_an_edited_config_is_kept_and_loaded_strictly(root: Path) -> None:
     config = root / ".config"
     config.write_text(config.read_text().replace("BLOCKS=16", "BLOCKS=99"))
     with pytest.raises(ConfigError, match=r"\.config:\d+: `BLOCKS=99` would become"):
-        kconfig.load(root, config)
+        kconfig.load(config)
     edited = config.read_bytes()
     load(root, "CONFIG_BLOCKS=16\n")
     assert (root / ".config.old").read_bytes() == edited
@@ -212,12 +225,12 @@ def test_an_edited_config_is_kept_and_loaded_strictly(root: Path) -> None:
 
 def test_a_command_line_choice_takes_what_it_hides_out_of_config(root: Path) -> None:
     load(root, "CONFIG_KV_FP8=y\nCONFIG_SCALE=7\n")
-    kconfig.set_variables({"KV_BF16": "y"}, root, root / ".config")
-    settings = kconfig.load(root, root / ".config")
+    kconfig.set_variables({"KV_BF16": "y"}, root / ".config")
+    settings = kconfig.load(root / ".config")
     members = [settings[name].value for name in ("KV_BF16", "KV_FP8", "KV_K16V8")]
     assert members == [True, False, False] and "SCALE" not in (root / ".config").read_text()
     with pytest.raises(ConfigError, match="depends on `KV_FP8`"):
-        kconfig.set_variables({"SCALE": "7"}, root, root / ".config")
+        kconfig.set_variables({"SCALE": "7"}, root / ".config")
 
 
 def test_a_broken_config_is_not_repaired_by_a_variable(root: Path) -> None:
@@ -226,29 +239,29 @@ def test_a_broken_config_is_not_repaired_by_a_variable(root: Path) -> None:
     config.write_text(config.read_text().replace("HELPER=y", "HELPER=n").replace("BLOCKS=8", "BLOCKS=99"))
     before = config.read_bytes()
     with pytest.raises(ConfigError) as caught:
-        kconfig.set_variables({"REF": "dev"}, root, config)
+        kconfig.set_variables({"REF": "dev"}, config)
     assert "BLOCKS=99" in str(caught.value) and "no prompt" in str(caught.value) and config.read_bytes() == before
 
 
 def test_a_profile_with_a_dot_keeps_its_name(root: Path) -> None:
     profile(root, "", "qwen3-1.7b")
     with pytest.raises(ConfigError, match=r"unknown profile `qwen3-1\.8b`; did you mean `qwen3-1\.7b`"):
-        kconfig.load_profile("qwen3-1.8b", {}, root, root / ".config")
+        kconfig.load_profile("qwen3-1.8b", {}, root / ".config")
 
 
 @pytest.mark.parametrize("name", ["a/b", "../Kconfig", "", "p+", "p+../p", "fragments", ".hidden"])
 def test_a_name_is_never_a_path(root: Path, name: str) -> None:
     profile(root, "")
     with pytest.raises(ConfigError, match=r"unknown (profile|fragment)"):
-        kconfig.load_profile(name, {}, root, root / ".config")
+        kconfig.load_profile(name, {}, root / ".config")
     assert not (root / ".config").exists()
 
 
 def test_names_that_do_not_exist(root: Path) -> None:
     profile(root, "")
     with pytest.raises(ConfigError, match="unknown profile `q`"):
-        kconfig.load_profile("q", {}, root, root / ".config")
+        kconfig.load_profile("q", {}, root / ".config")
     with pytest.raises(ConfigError, match="unknown fragment `smok`"):
-        kconfig.load_profile("p+smok", {}, root, root / ".config")
+        kconfig.load_profile("p+smok", {}, root / ".config")
     with pytest.raises(ConfigError, match="does not exist"):
-        kconfig.load(root, root / "nothing")
+        kconfig.load(root / "nothing")

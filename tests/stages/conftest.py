@@ -69,7 +69,7 @@ def runner(tmp_path: Path) -> Callable[..., Ran]:
             "roots": [str(paths.ROOT)],
         }
         digest.write_json(directory / paths.REQUEST, request)
-        argv = [sys.executable, "-W", "error", str(paths.STAGES / f"{program}.py"), str(directory)]
+        argv = [sys.executable, "-W", "error", str(paths.program(program)), str(directory)]
         environment = {**os.environ, "PYTHONPATH": str(paths.ROOT), "PYTHONDONTWRITEBYTECODE": ""}
         done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False)
         return Ran(directory, done.returncode, done.stderr)
