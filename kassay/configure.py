@@ -180,7 +180,7 @@ def do_helpconfig(arguments: argparse.Namespace, given: Given) -> int:
     if paths.config().is_file():
         setting = kconfig.load(paths.config())[name]
         text = ("y" if setting.value else "n") if facts.kind == "bool" else setting.value
-        place = f", {setting.where}" if setting.origin in ("profile", "fragment") else ""
+        place = f", {setting.where}" if setting.where else ""
         value = f"{text} ({setting.origin}{place})"
     rows = {
         "value": value,

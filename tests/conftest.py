@@ -1,5 +1,6 @@
 """A small project of its own for each test of the orchestrator: stage programs, a workflow, a results folder."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from kassay import paths, plan
+from kassay.engine import Engine
 from kassay.engine.local import LocalEngine
 from kassay.events import Event
 from kassay.run import Run
@@ -58,7 +60,11 @@ class Project:
     def open(self, stages: dict[str, Any], timeout_s: float = 60.0) -> Run:
         """A run that has not started."""
         setup = Setup(results=self.results, settings={}, overrides=[], interpreter=sys.executable, timeout_s=timeout_s)
-        return Run(self.plan(stages), setup, LocalEngine(cpus=2, memory_gib=4))
+        return Run(self.plan(stages), setup, self.engine())
+
+    def engine(self) -> Engine:
+        """What starts the stages; a test may put another in its place."""
+        return LocalEngine(cpus=2, memory_gib=4)
 
     def go(self, stages: dict[str, Any], timeout_s: float = 60.0) -> "Went":
         """Run to the end."""
@@ -85,3 +91,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A fresh project that kassay.paths points to."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     return Project(tmp_path)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of what the configuration layer reads."""
+    for name in ("Kconfig", "Makefile"):
+        shutil.copy(paths.ROOT / name, tmp_path)
+    for name in ("kassay", "defconfigs", "workflows", "stages"):
+        shutil.copytree(paths.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "data").symlink_to(paths.ROOT / "data")
+    return tmp_path

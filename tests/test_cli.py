@@ -11,35 +11,9 @@ from pathlib import Path
 import pytest
 
 from kassay import paths
+from tests.commandline import kassay
 
 GOLDENS = Path(__file__).parent / "goldens"
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A copy of what the configuration layer reads."""
-    import shutil
-
-    for name in ("Kconfig", "Makefile"):
-        shutil.copy(paths.ROOT / name, tmp_path)
-    for name in ("kassay", "defconfigs", "workflows", "stages"):
-        shutil.copytree(paths.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "data").symlink_to(paths.ROOT / "data")
-    return tmp_path
-
-
-def kassay(tree: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line of a tree."""
-    variables = {name: value for name, value in os.environ.items() if name not in ("KASSAY_MAKE", "SET")}
-    return subprocess.run(
-        [sys.executable, "-m", "kassay", *words],
-        cwd=tree,
-        env={**variables, "PYTHONPATH": str(tree), **environment},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
 
 
 MADE = {"KASSAY_MAKE": "1"}  # as a recipe of our Makefile calls

@@ -53,7 +53,7 @@ class FakeEngine(LocalEngine):
                 duration_s=0.0,
             ).save(job.directory)
             del self._running[name]
-            ended.append(Ended(stage=name, exit_code=EXIT[word], timed_out=False))
+            ended.append(Ended(stage=name, exit_code=EXIT[word], timed_out=False, fault=""))
         return ended
 
     def cancel(self) -> None:

@@ -63,20 +63,14 @@ def ask_for_new(kconf: kconfiglib.Kconfig) -> None:
     import oldconfig
 
     kconf.warn_to_stderr = True  # it says why an answer is none
-    with tempfile.TemporaryDirectory() as folder:
-        answers = Path(folder) / "config"
-        kept = [symbol for symbol in kconf.unique_defined_syms if symbol.user_value is not None]
-        answers.write_text("".join(symbol.config_string for symbol in kept), encoding="utf-8")
-        before = os.environ.get("KCONFIG_CONFIG")
-        os.environ["KCONFIG_CONFIG"] = str(answers)
-        try:
-            oldconfig.oldconfig(kconf)
-        except EOFError:
-            raise ConfigError("oldconfig: the answers ended; nothing is written", hint="make olddefconfig") from None
-        finally:
-            os.environ.pop("KCONFIG_CONFIG", None)
-            if before is not None:
-                os.environ["KCONFIG_CONFIG"] = before
+    try:
+        oldconfig.conf_changed = True
+        while oldconfig.conf_changed:  # an answer may bring up what stood before it
+            oldconfig.conf_changed = False
+            for node in kconf.node_iter():
+                oldconfig.oldconfig(node)
+    except EOFError:
+        raise ConfigError("oldconfig: the answers ended; nothing is written", hint="make olddefconfig") from None
 
 
 def save_profile(name: str, config: Path) -> tuple[Path, bool]:

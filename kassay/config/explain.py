@@ -1,5 +1,6 @@
 """A symbol explained: what it is, what bounds it, where it is defined and where its value is used."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ def explain(kconf: kconfiglib.Kconfig, name: str) -> Explained:
     symbol = kconf.syms.get(name)
     if symbol is None or not symbol.nodes:
         raise ConfigError(unknown_symbol(kconf, name))
-    bounds = active_range(symbol)
+    stated = [(low.str_value, high.str_value) for low, high, _ in symbol.ranges]
+    bounds = active_range(symbol) or next(iter(stated), None)
     node = next((node for node in symbol.nodes if node.prompt), symbol.nodes[0])
     depends = kconfiglib.expr_str((symbol.choice or symbol).direct_dep)
     return Explained(
@@ -129,9 +131,9 @@ def unanswered(kconf: kconfiglib.Kconfig) -> list[str]:
 
 def shown(name: str) -> str:
     """A file's name relative to its tree."""
-    path = Path(name)
+    path = Path(os.path.normpath(name))
     tree = next((one for one in paths.trees() if path.is_relative_to(one)), None)
-    return str(path.relative_to(tree)) if tree is not None else name
+    return str(path.relative_to(tree)) if tree is not None else str(path)
 
 
 def by_menu(kconf: kconfiglib.Kconfig, visible_only: bool) -> dict[str, list[kconfiglib.Symbol]]:

@@ -181,7 +181,7 @@ def provenance(symbol: kconfiglib.Symbol, default: str, known: dict[tuple[str, s
     if asked is None and symbol.choice is not None and symbol.str_value == "n" and symbol.choice.selection is not None:
         asked = known.get((symbol.choice.selection.name, "y"))  # it is off because its sibling was picked there
     if asked is not None:
-        return asked.origin, asked.where
+        return asked.origin, "" if asked.origin == "command line" else asked.where
     if symbol.str_value == default or not has_prompt(symbol):
         return "default", ""
     if symbol.name in BOOKKEEPING:

@@ -33,6 +33,8 @@ def tree(kind: type[kconfiglib.Kconfig] = kconfiglib.Kconfig) -> Iterator[kconfi
     try:
         with top_file() as top:
             kconf = kind(top, warn_to_stderr=False)
+        for symbol in kconf.unique_defined_syms:
+            symbol.str_value  # noqa: B018  (a default out of its range is told when it is evaluated)
         if kconf.warnings:
             raise ConfigError(*(" ".join(warning.split()) for warning in kconf.warnings))
         kconf.warn_assign_undef = True

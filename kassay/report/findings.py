@@ -187,5 +187,6 @@ def saturation(report: Report) -> str:
 
 
 def changed_settings(run: RunView) -> dict[str, dict[str, Any]]:
-    """The settings that are not at their default, by symbol."""
-    return {name: setting for name, setting in run.settings.items() if setting["origin"] != "default"}
+    """The settings that are not at their default, by symbol; each says itself what the command line gave."""
+    asked = {name: setting for name, setting in run.settings.items() if name != "COMMAND_LINE"}
+    return {name: setting for name, setting in asked.items() if setting["origin"] != "default"}

@@ -151,9 +151,7 @@ def test_strings_survive(root: Path, value: str) -> None:
     first = lines(root / ".config", "NOTE")
     kconfig.set_variables({"NOTE": value}, root / ".config")
     assert lines(root / ".config", "NOTE") == first and len(first) == 1
-    assert kconfig.load(root / ".config")["NOTE"] == kconfig.Setting(
-        value=value, origin="command line", where="command line: NOTE"
-    )
+    assert kconfig.load(root / ".config")["NOTE"] == kconfig.Setting(value=value, origin="command line", where="")
     assert load(root, "", NOTE=value)["NOTE"].value == value
 
 
