@@ -15,7 +15,9 @@ def run(stage: Stage) -> Metrics:
     if python := stage.params["stack_python"]:
         stack, foundations = environment.existing(python, pins)
     else:
-        stack, foundations = environment.made(pins, paths.build() / "stacks", stage.directory / "uv.log")
+        stack, foundations = environment.made(
+            pins, paths.build() / "stacks", stage.directory / "uv.log", stage.params["offline"]
+        )
     for pin in stack["lock"]:
         name, _, version = pin.partition("==")
         stage.append(PackageRecord(name=name, version=version))

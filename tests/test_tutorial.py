@@ -18,7 +18,8 @@ DONE = "-- block done --"
 
 def clone(folder: Path) -> Path:
     """What a user has after `git clone`, without the shipped weights."""
-    listed = subprocess.run(["git", "ls-files"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout
+    argv = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(argv, cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
         if not name.startswith(("data/", "tests/")) and (paths.ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

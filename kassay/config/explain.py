@@ -10,7 +10,7 @@ import kconfiglib
 
 from kassay import paths
 from kassay.config.kconfig import BOOKKEEPING
-from kassay.config.tree import active_range, has_prompt, unknown_symbol
+from kassay.config.tree import HINT_UNKNOWN, active_range, has_prompt, unknown_symbol
 from kassay.errors import ConfigError
 
 REFERENCE = re.compile(r"\$\{kconfig:(\w+)\}")
@@ -36,7 +36,7 @@ def explain(kconf: kconfiglib.Kconfig, name: str) -> Explained:
     """The facts of a symbol. Raises ConfigError for an unknown one."""
     symbol = kconf.syms.get(name)
     if symbol is None or not symbol.nodes:
-        raise ConfigError(unknown_symbol(kconf, name))
+        raise ConfigError(unknown_symbol(kconf, name), hint=HINT_UNKNOWN)
     stated = [(low.str_value, high.str_value) for low, high, _ in symbol.ranges]
     bounds = active_range(symbol) or next(iter(stated), None)
     node = next((node for node in symbol.nodes if node.prompt), symbol.nodes[0])

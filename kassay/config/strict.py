@@ -8,14 +8,12 @@ from typing import Any
 
 import kconfiglib
 
-from kassay import paths
 from kassay.config.assignments import Assignment, quoted
-from kassay.config.tree import active_range, has_prompt, literal, unknown_symbol
+from kassay.config.tree import HINT_UNKNOWN, active_range, has_prompt, literal, unknown_symbol
 from kassay.errors import ConfigError
 
 UNWRITABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")  # no line of a UTF-8 text file can hold them
 HINT = "make menuconfig shows every symbol with its range and help"
-HINT_OUTSIDE = f"make help lists every symbol; those of a tree of your own need {paths.OUTSIDE}"
 
 
 def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment], hides: bool = False) -> None:
@@ -46,7 +44,7 @@ def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment], hides: bool 
         lasts = [line for line in lasts if line.origin != "user" or kconf.syms[line.name].visibility > 0]
     errors += [message for line in lasts if (message := ineffective(kconf, line))]
     if errors:
-        raise ConfigError(*dict.fromkeys(errors), hint=HINT_OUTSIDE if unknown else HINT)
+        raise ConfigError(*dict.fromkeys(errors), hint=HINT_UNKNOWN if unknown else HINT)
 
 
 def lasting(kconf: kconfiglib.Kconfig, assignments: list[Assignment]) -> list[Assignment]:

@@ -19,6 +19,7 @@ from kassay.errors import ConfigError
 
 Value = bool | int | str
 HEADER = "# kassay configuration; edit with `make menuconfig`\n"
+HINT_UNKNOWN = f"make help lists every symbol; those of a tree of your own need {paths.OUTSIDE}"
 # Python's int() takes more than Kconfig means: `1_0`, spaces, digits of other scripts.
 NUMBER = {kconfiglib.INT: re.compile(r"-?[0-9]+"), kconfiglib.HEX: re.compile(r"(0[xX])?[0-9a-fA-F]+")}
 # What kconfiglib reads from the environment; a user's own kernel settings must not reach this tree.

@@ -43,7 +43,7 @@ def stack_key(pins: dict[str, Any]) -> str:
     return digest.of_value([pins, platform.python_version(), platform.machine()])[:16]
 
 
-def made(pins: dict[str, Any], stacks: Path, log: Path) -> Built:
+def made(pins: dict[str, Any], stacks: Path, log: Path, offline: bool = False) -> Built:
     """The attested stack of these pins, built if it is not there. Raises SourceError with uv's last words."""
     key = stack_key(pins)
     home = stacks / key
@@ -54,7 +54,7 @@ def made(pins: dict[str, Any], stacks: Path, log: Path) -> Built:
                 shutil.rmtree(left, ignore_errors=True)
             # A name of its own: an installer that outlived a killed build may still write into the old one.
             making = stacks / f".{key}.making-{secrets.token_hex(4)}"
-            install(pins["requirements"], making, log)
+            install(pins["requirements"], making, log, offline)
             attested, _ = attest(making / "bin" / "python", pins)
             digest.write_json(making / ATTESTED, attested)
             shutil.rmtree(home, ignore_errors=True)
@@ -71,13 +71,14 @@ def existing(python: str, pins: dict[str, Any]) -> Built:
     return {"key": "existing", "python": python, **attested}, files
 
 
-def install(requirements: list[str], home: Path, log: Path) -> None:
+def install(requirements: list[str], home: Path, log: Path, offline: bool = False) -> None:
     """A new environment with the requirements; everything uv says goes to the log."""
     uv = shutil.which("uv") or str(Path(sys.executable).parent / "uv")
     python = sys.executable
+    network = ["--offline"] if offline else []
     commands = [
         [uv, "venv", "--relocatable", "--python", python, str(home)],
-        [uv, "pip", "install", "--python", str(home / "bin" / "python"), *requirements],
+        [uv, "pip", "install", *network, "--python", str(home / "bin" / "python"), *requirements],
     ]
     environment = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     environment.setdefault("UV_FIND_LINKS", environment.get("PIP_FIND_LINKS", ""))

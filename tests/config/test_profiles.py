@@ -37,7 +37,7 @@ def test_an_override_changes_the_plan_and_a_misspelt_one_is_an_error(tmp_path: P
     config = tmp_path / ".config"
     plain = planned("decode-cpu", config, [])
     assert planned("decode-cpu", config, ["study.alpha=0.01"]).hash() != plain.hash()
-    with pytest.raises(ConfigError, match=r"workflow\.yaml: .*alhpa"):
+    with pytest.raises(ConfigError, match=r"SET: .*alhpa.*did you mean `study\.alpha`"):
         planned("decode-cpu", config, ["study.alhpa=0.01"])
     with pytest.raises(ConfigError, match="study"):
         planned("decode-cpu", config, ["study=nothing"])
@@ -79,22 +79,62 @@ def test_a_symbol_reaches_yaml_in_its_own_type(ref: str, tmp_path: Path) -> None
     assert compose.compose(tmp_path, settings, []) == {"ref": ref, "n": 16, "b": True}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: [1", "is not YAML"),
-        ("a: ${kconfig:NOPE}", "no Kconfig symbol `NOPE`"),
-        ("a: ???", "a"),
-        ("a: ${nowhere}", "nowhere"),
-        (None, "workflow"),
-    ],
-)
-def test_a_broken_workflow_file_is_one_message(text: str | None, said: str, tmp_path: Path) -> None:
-    if text is not None:
-        (tmp_path / "workflow.yaml").write_text(text)
+FAULTS: list[tuple[str, str, list[str], list[str]]] = [  # workflow.yaml, study file, overrides, what is said
+    ("a: [1", "x: 1", [], ["mine: a file is not YAML", 'in "mine/workflow.yaml", line 4']),
+    ("a: 1\na: 2", "x: 1", [], ["found duplicate key a"]),
+    ("a: 1", "x: !!python/name:os.system", [], ["could not determine a constructor"]),
+    ("a: ${kconfig:NOPE}", "x: 1", [], ["mine/workflow.yaml:4: `a`: no Kconfig symbol `NOPE` answers"]),
+    ("a: ${nowhere}", "x: 1", [], ["mine/workflow.yaml:4: `a`: Interpolation key 'nowhere' not found"]),
+    ("a: {b: [1, '${study.y}']}", "x: 1", [], ["mine/workflow.yaml:4: `a.b[1]`: Interpolation key 'study.y'"]),
+    ("a: ${study.x}", "w: 1\nx: ???", [], ["mine/study/small.yaml:2: `study.x`: has no value: `???` marks one"]),
+    ("a: ${nowhere}", "x: ???\ny: ${gone}", [], ["`a`", "small.yaml:1: `study.x`", "small.yaml:2: `study.y`"]),
+    ("a: ${oc.env:HOME}", "x: 1", [], ["mine/workflow.yaml:4: `a`: Unsupported interpolation type oc.env"]),
+    ("a: 1", "exact: 1", ["study.exat=2"], ["SET: Could not override 'study.exat'; did you mean `study.exact`?"]),
+    ("a: 1", "x: 1", ["study=nothing"], ["SET: In 'workflow': Could not find 'study/nothing'"]),
+    ("a: 1", "x: 1", ["study.x"], ["SET: Error parsing override 'study.x'"]),
+    ("a: 1", "x: 1", ["study.x=word"], ["`study.x` is an int in the files, an override made it `word`"]),
+]
+
+
+@pytest.mark.parametrize(("workflow", "study", "overrides", "said"), FAULTS)
+def test_a_fault_of_the_files_or_of_an_override_is_told_with_file_line_and_key(
+    workflow: str, study: str, overrides: list[str], said: list[str], tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        compose.compose(tmp_path, {}, [])
-    assert said in str(caught.value) and tmp_path.name in str(caught.value)
+        compose.compose(made_workflow(tmp_path, workflow, study), {"STUDY": setting("small")}, overrides)
+    assert all(text in str(caught.value) for text in said), str(caught.value)
+
+
+def made_workflow(folder: Path, workflow: str, study: str) -> Path:
+    """A workflow with one group."""
+    (folder / "mine" / "study").mkdir(parents=True)
+    (folder / "mine" / "workflow.yaml").write_text(f"defaults:\n  - study: ???\n  - _self_\n{workflow}\n")
+    (folder / "mine" / "study" / "small.yaml").write_text(f"{study}\n")
+    return folder / "mine"
+
+
+def setting(value: kconfig.Value) -> kconfig.Setting:
+    """A setting of the user."""
+    return kconfig.Setting(value=value, origin="user", where="")
+
+
+def test_a_mandatory_value_may_come_from_an_override_and_the_others_keep_their_type(tmp_path: Path) -> None:
+    folder = made_workflow(tmp_path, "a: ${study.x}", "x: ???\ny: 1")
+    made = compose.compose(folder, {"STUDY": setting("small")}, ["study.x=3"])
+    assert made == {"a": 3, "study": {"x": 3, "y": 1}}
+    with pytest.raises(ConfigError, match=r"`study\.y` is an int in the files"):
+        compose.compose(folder, {"STUDY": setting("small")}, ["study.x=3", "study.y=z"])
+
+
+def test_a_group_without_a_symbol_or_a_file(tmp_path: Path) -> None:
+    folder = made_workflow(tmp_path, "a: 1", "x: 1")
+    with pytest.raises(ConfigError, match="no Kconfig symbol `STUDY` chooses a file of this group"):
+        compose.compose(folder, {}, [])
+    with pytest.raises(ConfigError, match="`STUDY` is `large`, allowed are small"):
+        compose.compose(folder, {"STUDY": setting("large")}, [])
+    (folder / "workflow.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"mine/workflow\.yaml"):
+        compose.compose(folder, {"STUDY": setting("small")}, [])
 
 
 def test_no_dead_knobs_and_no_unanswered_references() -> None:

@@ -118,7 +118,7 @@ def test_the_key_depends_on_the_pins() -> None:
 def test_a_half_made_stack_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
 
-    def install(requirements: list[str], home: Path, log: Path) -> None:
+    def install(requirements: list[str], home: Path, log: Path, offline: bool) -> None:
         made.append(home)
         (home / "bin").mkdir(parents=True)
         (home / "bin" / "python").symlink_to(sys.executable)
@@ -131,6 +131,20 @@ def test_a_half_made_stack_is_made_again(tmp_path: Path, monkeypatch: pytest.Mon
     first, _ = environment.made(PINS, tmp_path, tmp_path / "log")
     assert len(made) == 1 and (tmp_path / key / environment.ATTESTED).is_file()
     assert environment.made(PINS, tmp_path, tmp_path / "log")[0] == first and len(made) == 1
+
+
+def test_offline_uv_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a cache of nothing, what is not in a find-links folder is said at once, whatever the network."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    wheel(folder, "0.0.1", "fork")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("UV_OFFLINE", raising=False)
+    environment.install(["fakeinfer==0.0.1"], tmp_path / "home", tmp_path / "log", offline=True)
+    with pytest.raises(SourceError) as caught:
+        environment.install(["jsonlines==4.0.0"], tmp_path / "other", tmp_path / "log", offline=True)
+    assert "network was disabled" in " ".join(str(caught.value).split())
 
 
 def test_what_uv_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
