@@ -101,8 +101,8 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
     """Run the plan of .config, or what of it is not up to date."""
     from rich.console import Console
 
-    from kassay import host, lock
-    from kassay.engine.local import LocalEngine
+    from kassay import lock
+    from kassay.engine.choose import engine_of
     from kassay.progress import Lines, LiveTable
     from kassay.run import Run
     from kassay.rundir import Setup
@@ -115,8 +115,7 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
         interpreter=sys.executable,
         timeout_s=float(settings["STAGE_TIMEOUT_S"].value),
     )
-    memory_gib = host.fingerprint()["memory_gib"]
-    engine = LocalEngine(cpus=int(settings["MAX_CPUS"].value) or host.usable_cpus(), memory_gib=memory_gib)
+    engine = engine_of(settings)
     console = Console(stderr=True)
     run = Run(plan, setup, engine)
     with lock.owned(run.directory):

@@ -17,7 +17,7 @@ from kassay.config.compose import flat
 from kassay.errors import RunError
 from kassay.outcome import Outcome, load
 from kassay.plan import Stage
-from kassay.source.freeze import frozen_tree
+from kassay.source.tree import frozen_tree
 
 REUSABLE = ("passed", "rejected")
 NEVER_RAN = "never ran"
@@ -105,6 +105,7 @@ def explain(directory: Path, wanted: Wanted) -> str | None:
         receipt = json.loads((directory / paths.RECEIPT).read_bytes())
         return (
             first_difference(key, wanted.parts())
+            or str(receipt.get("asks_again", ""))
             or changed_code(receipt)
             or ("" if "stack" in wanted.inputs else changed_environment(receipt))
             or changed_file(directory, outcome, receipt)

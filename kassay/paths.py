@@ -37,6 +37,11 @@ PLAN = "plan.json"
 MANIFEST = "manifest.json"
 EVENTS = "events.jsonl"
 LOCK = ".lock"
+FROZEN = "frozen.json"  # refs of this run that a remote may move, and the commits that they stay at
+
+# Files and folders of a stack, build/stacks/<key>.
+ATTESTED = "attested.json"  # written last
+JIT = "jit"  # what tools compile while they run
 
 
 def config() -> Path:

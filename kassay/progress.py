@@ -61,7 +61,7 @@ class LiveTable:
 
     def event(self, event: Event) -> None:
         """Keep the time at which a stage started or ended."""
-        if event.stage and event.event == "stage_started":
+        if event.stage and event.event in ("stage_started", "stage_attached"):
             self.since[event.stage] = time.monotonic()
         elif event.stage and event.stage in self.since:
             self.took[event.stage] = time.monotonic() - self.since[event.stage]

@@ -10,7 +10,7 @@ import signal
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kassay import digest, identity, paths
 from kassay.engine import Ended, Engine, Job, environment_of
@@ -20,7 +20,7 @@ from kassay.identity import Input, Wanted
 from kassay.outcome import Outcome, Word, exit_code, load
 from kassay.plan import Plan, Stage
 from kassay.record import Writer, set_aside_torn_tail
-from kassay.rundir import Setup, link_to, open_run, set_aside
+from kassay.rundir import Setup, link_to, open_run, same_request, set_aside
 from kassay.stage import utc_now
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -49,6 +49,7 @@ class Run:
         self._events: Writer | None = None
         self._watcher: Watcher | None = None
         self._pending: dict[str, tuple[Wanted, Job, str]] = {}
+        self._attached: dict[str, tuple[Wanted, Job]] = {}  # started by a driver that is gone
 
     def go(self, watcher: Watcher) -> int:
         """Run all stages; the exit code of the whole. Whatever ends the loop early ends the stages too."""
@@ -113,6 +114,9 @@ class Run:
                 continue
             if name not in self._pending:  # what a stage wants is looked up once, however long it waits for cores
                 wanted = Wanted(stage=stage, inputs=self.resolve(stage))
+                if self.engine.holds(paths.stage_dir(self.directory, name)) and self.attach(stage, wanted):
+                    del waiting[name]
+                    continue
                 found, why = self.find(wanted)
                 if found is not None:
                     del waiting[name]
@@ -150,7 +154,7 @@ class Run:
         """Take a result that is there; one of another run is linked and its run is named."""
         own = paths.stage_dir(self.directory, stage.name)
         if found != own:
-            set_aside(own)
+            self.clear(own)
             link_to(own, found)
         outcome = load(own)
         if outcome is None:
@@ -174,11 +178,9 @@ class Run:
             timeout_s=self.setup.timeout_s,
         )
 
-    def start(self, stage: Stage, wanted: Wanted, job: Job, why: str) -> None:
-        """Write the request into a fresh directory and start the program."""
-        set_aside(job.directory)
-        job.directory.mkdir(parents=True)
-        request = {
+    def request(self, stage: Stage, wanted: Wanted, job: Job) -> dict[str, Any]:
+        """The content of request.json."""
+        return {
             "schema": "kassay.request/1",
             "run": self.directory.name,
             "run_dir": str(self.directory),
@@ -193,13 +195,36 @@ class Run:
             "environment": job.environment,
             "key": wanted.parts(),
         }
-        digest.write_json(job.directory / paths.REQUEST, request)
+
+    def clear(self, directory: Path) -> None:
+        """Make the place of a stage free, whatever lies or still runs there."""
+        self.engine.release(directory)
+        set_aside(directory)
+
+    def attach(self, stage: Stage, wanted: Wanted) -> bool:
+        """Wait for the job that an earlier driver left, if it was asked the very same; else it is ended by `clear`."""
+        job = self.job(stage, wanted)
+        if not same_request(job.directory, self.request(stage, wanted, job)) or not self.engine.attach(job):
+            return False
+        self._attached[stage.name] = wanted, job
+        self.running[stage.name] = utc_now()
+        self.note("stage_attached", stage.name, "an earlier driver started it")
+        return True
+
+    def start(self, stage: Stage, wanted: Wanted, job: Job, why: str) -> None:
+        """Write the request into a fresh directory and start the program."""
+        self.clear(job.directory)
+        job.directory.mkdir(parents=True)
+        digest.write_json(job.directory / paths.REQUEST, self.request(stage, wanted, job))
         self.engine.start(job)
         self.running[stage.name] = utc_now()
         self.note("stage_started", stage.name, why)
 
     def settle(self, ended: Ended) -> None:
-        """Record how a stage ended; an outcome is believed only if the exit status agrees with it."""
+        """Record how a stage ended; an outcome is believed only if the exit status agrees with it.
+
+        A job that was attached to and does not answer, as code changed or it crashed, is started once more.
+        """
         started_at = self.running.pop(ended.stage)
         directory = paths.stage_dir(self.directory, ended.stage)
         outcome, broken = None, ""
@@ -209,16 +234,20 @@ class Run:
             broken = error.messages[0]
             (directory / paths.OUTCOME).rename(directory / f"{paths.OUTCOME}.broken")
         expected = None if outcome is None else exit_code([outcome.word])
-        if outcome is None or ended.exit_code != expected or ended.timed_out:
+        if outcome is None or ended.exit_code != expected or ended.timed_out or ended.fault:
             outcome = crashed(ended, self.directory.name, started_at, directory, broken)
             outcome.save(directory)
+        attached = self._attached.pop(ended.stage, None)
+        if attached is not None and (why := identity.explain(directory, attached[0])) is not None:
+            self.start(self.plan.stage(ended.stage), *attached, why)
+            return
         self.record_end(outcome)
 
     def leave_unstarted(self, stage: Stage, word: Word, reason: str) -> None:
         """Write the outcome of a stage that cannot be started; an older result in its place is set aside."""
         directory = paths.stage_dir(self.directory, stage.name)
         if directory.is_symlink() or (directory / paths.REQUEST).exists():
-            set_aside(directory)
+            self.clear(directory)
         directory.mkdir(parents=True, exist_ok=True)
         outcome = ended_without_artifacts(stage.name, self.directory.name, word, reason, utc_now(), 0.0)
         outcome.save(directory)
@@ -241,7 +270,7 @@ class Run:
 def crashed(ended: Ended, run: str, started_at: str, directory: Path, broken: str) -> Outcome:
     """The outcome of a stage whose process did not keep the contract."""
     log = (directory / paths.STDERR).read_text(errors="replace").strip().splitlines()
-    how = broken or f"exit status {ended.exit_code} without its outcome"
+    how = broken or ended.fault or f"exit status {ended.exit_code} without its outcome"
     how = "ran past its time-out" if ended.timed_out else how
     reason = f"{how}; last line: {log[-1]}" if log else how
     return ended_without_artifacts(ended.stage, run, "crashed", reason, started_at, time_since(directory))

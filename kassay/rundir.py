@@ -44,6 +44,15 @@ def set_aside(directory: Path) -> None:
             link_to(link, target)
 
 
+def same_request(directory: Path, request: dict[str, Any]) -> bool:
+    """Whether a directory was asked this very thing, from whatever shell."""
+    try:
+        before = json.loads((directory / paths.REQUEST).read_bytes())
+    except (OSError, ValueError):
+        return False  # it was never asked as a whole
+    return isinstance(before, dict) and before | {"environment": None} == request | {"environment": None}
+
+
 def points_to(link: Path, directory: Path) -> bool:
     """Whether `link` is a symbolic link to `directory`."""
     return link.is_symlink() and link.resolve() == directory.resolve()

@@ -66,6 +66,7 @@ class Stage:
         self._code_of_children: dict[str, str] = {}
         self._changed_under_children: set[str] = set()
         self._foundations: dict[str, str] = {}
+        self._asks_again = ""
         self._records: Writer | None = None
         self._progress_at = 0.0
 
@@ -109,6 +110,10 @@ class Stage:
     def add_foundation(self, path: Path) -> None:
         """Declare a file outside the stage directory without which, as it is, the result is worth nothing any more."""
         self._foundations[str(path)] = digest.of_file(path)
+
+    def ask_again(self, reason: str) -> None:
+        """Say that the result holds for now only: the next run of this stage asks the world again."""
+        self._asks_again = reason
 
     def add_child(self, receipt: dict[str, Any]) -> None:
         """Make the code that a process of this stage loaded part of the stage's identity."""
@@ -163,6 +168,7 @@ class Stage:
             # Files edited since the request: which of their versions ran cannot be told, so the result is not reused.
             "code_changed": sorted(changed | self._changed_under_children),
             "foundations": self._foundations,
+            "asks_again": self._asks_again,
         }
 
 

@@ -4,9 +4,10 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
-from kassay import host, paths
-from kassay.engine import Ended, Job
+from kassay import paths
+from kassay.engine import Ended, Job, fits_beside, full_environment
 from kassay.engine.reaper import Reaper
 
 POLL_PERIOD_S = 0.02  # short beside any stage's own start
@@ -26,24 +27,17 @@ class LocalEngine:
 
     def fits(self, job: Job) -> bool:
         """Whether the job's cores and memory are free; a job larger than the machine fits when it is alone."""
-        jobs = [running for running, _, _ in self._running.values()]
-        if not jobs:
-            return True
-        if job.exclusive or any(running.exclusive for running in jobs):
-            return False
-        cpus = sum(running.cpus for running in jobs) + job.cpus
-        memory_gib = sum(running.memory_gib for running in jobs) + job.memory_gib
-        return cpus <= self.cpus and memory_gib <= self.memory_gib
+        running = [other for other, _, _ in self._running.values()]
+        return fits_beside(job, running, self.cpus, self.memory_gib)
 
     def start(self, job: Job) -> None:
         """Start the process with its output in the stage's logs and nothing on standard input."""
-        inherited = {name: value for name, value in os.environ.items() if name not in host.REDIRECTS}
         with (job.directory / paths.STDOUT).open("wb") as out, (job.directory / paths.STDERR).open("wb") as err:
             try:
                 process = subprocess.Popen(
                     job.argv,
                     cwd=job.directory,
-                    env={**inherited, **job.environment},
+                    env=full_environment(job),
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
@@ -51,7 +45,7 @@ class LocalEngine:
                 )
             except OSError as error:  # the interpreter is gone: that stage crashed, the others go on
                 err.write(f"{job.argv[0]}: {error.strerror}\n".encode())
-                self._unstarted.append(Ended(stage=job.stage, exit_code=CANNOT_START, timed_out=False))
+                self._unstarted.append(Ended(stage=job.stage, exit_code=CANNOT_START, timed_out=False, fault=""))
                 return
         self._running[job.stage] = (job, process, time.monotonic())
         self._reaper.watch(process.pid)
@@ -68,13 +62,24 @@ class LocalEngine:
             timed_out = timed_out and not exited(process)
             self._end([process], GRACE_S if timed_out else 0.0)
             del self._running[name]
-            ended.append(Ended(stage=name, exit_code=process.wait(), timed_out=timed_out))
+            ended.append(Ended(stage=name, exit_code=process.wait(), timed_out=timed_out, fault=""))
         return ended
 
     def cancel(self) -> None:
         """End all running jobs; a second Ctrl-C cuts their grace short."""
         self._end([process for _, process, _ in self._running.values()], GRACE_S)
         self._running.clear()
+
+    def holds(self, directory: Path) -> bool:
+        """Nothing: what this engine starts ends with its driver."""
+        return False
+
+    def attach(self, job: Job) -> bool:
+        """Nothing is held."""
+        return False
+
+    def release(self, directory: Path) -> None:
+        """Nothing to end."""
 
     def _end(self, processes: list[subprocess.Popen[bytes]], grace_s: float) -> None:
         """TERM, grace, KILL. A group is killed before its leader is waited for: until then its number is its own."""

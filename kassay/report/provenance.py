@@ -149,8 +149,15 @@ def provenance_section(report: Report) -> Markup:
 
 
 def source_text(record: SourceRecord) -> list[Content]:
-    """Commit, dirtiness and digest of one frozen source."""
+    """What was asked, what it became, and its digest, of one frozen source."""
+    if record.kind == "release":
+        return [f"release {record.ref}, SHA-256 ", tag("code", record.sha256)]
     commit: Content = ["commit ", tag("code", record.commit)] if record.commit else "outside git"
+    if record.kind == "git":
+        asked = f" of {record.url}, asked for as {record.ref_kind} {record.ref}, {record.describe}"
+        inner = f"; {counted(len(record.submodules), 'submodule')}" if record.submodules else ""
+        note = tag("p", tag("b", record.note)) if record.note else None
+        return [commit, f"{asked}{inner}; {counted(record.files, 'file')}, {size(record.bytes)}", note]
     dirty = f"{counted(len(record.dirty), 'file')} changed since" if record.dirty else "clean"
     names = ", ".join(record.dirty[:SHOWN_DIRTY]) + (" …" if len(record.dirty) > SHOWN_DIRTY else "")
     told = tag("details", tag("summary", "changed files"), tag("p", names, class_="note")) if record.dirty else None

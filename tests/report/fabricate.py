@@ -20,6 +20,7 @@ from kassay.plan import Plan, Stage
 from kassay.record import Record
 from kassay.report import rendered
 from kassay.report.evidence import Report, load_report
+from kassay.source.freeze import NOTHING
 from kassay.stats.blocks import PlannedContrast, contrast_verdicts
 from kassay.stats.certificate import GrossLossPlan, RelativeLossPlan, certificate, gross_loss_gate, relative_nll_gate
 from kassay.stats.paired import ArmAnswers, ArmLosses
@@ -352,7 +353,7 @@ def records_of(name: str) -> tuple[Record, ...]:
     program, _, model = name.partition(".")
     if program == "freeze":
         source = {"name": "kassay", "kind": "tree", "commit": "f" * 40, "dirty": ["kassay/run.py"], "files": 120}
-        return (SourceRecord(**source, bytes=900_000, sha256=SHA),)  # type: ignore[arg-type]
+        return (SourceRecord(**{**NOTHING, **source}, bytes=900_000, sha256=SHA),)  # type: ignore[arg-type]
     if program == "build":
         return tuple(PackageRecord(name=name, version=version) for name, version in PACKAGES)
     if program == "quality":

@@ -1,5 +1,7 @@
 """The freeze stage: what it leaves, and what REQUIRE_PINNED refuses."""
 
+import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from kassay import paths
+from tests.conftest import Project, Went
+from tests.source.gitrepo import C1, C2, git, upstream
+
+REAL = paths.ROOT
 SOURCES = {"mine": {"kind": "tree", "path": "."}}
 
 
@@ -29,6 +36,8 @@ def params(require_pinned: bool, *requirements: str) -> dict[str, Any]:
         "requirements": list(requirements),
         "modules": [],
         "require_pinned": require_pinned,
+        "offline": False,
+        "source_mirror": "",
     }
 
 
@@ -57,3 +66,52 @@ def test_a_folder_without_a_commit_is_refused(run_stage: Callable[..., Any], tmp
     (tmp_path / "plain").mkdir()
     ran = run_stage("freeze", params(True), {"tree": tmp_path / "plain"})
     assert ran.code == 3 and ran.outcome.reason == "source `mine` has no commit"
+
+
+def dag(url: Path, value: int) -> dict[str, Any]:
+    """freeze, and a stage that reads what it froze."""
+    source = {"kind": "git", "url": str(url), "ref": "dev", "distribution": "d", "module": "m"}
+    return {
+        "freeze": {"program": "freeze", "params": {**params(False), "sources": {"up": source}}},
+        "reads": {"program": "ok", "inputs": {"pins": "freeze.pins"}, "params": {"value": value}},
+    }
+
+
+def test_a_resumed_run_stays_at_its_commit_and_a_new_one_asks_again(project: Project, tmp_path: Path) -> None:
+    """O08, through the loop: run, move the branch, run again, run another plan."""
+    shutil.copy(REAL / "stages" / "freeze.py", project.root / "stages")
+    up = upstream(tmp_path / "up")
+    git(up, "branch", "dev", "HEAD~1")
+    first = project.go(dag(up, 1))
+    assert first.code == 0 and sources(first)["commit"] == C1
+    git(up, "branch", "-f", "dev", "HEAD")
+    resumed = project.go(dag(up, 1))
+    assert resumed.run.directory == first.run.directory
+    assert resumed.started == {"freeze": "asks again where the ref of up is"} and set(resumed.reused) == {"reads"}
+    assert sources(resumed)["commit"] == C1
+    assert sources(resumed)["note"] == f"`dev` has moved since this run froze it at {C1}: it is {C2} now"
+    other = project.go(dag(up, 2))
+    assert other.run.directory != first.run.directory and sources(other)["commit"] == C2
+    pins = json.loads((stage_of(other) / "pins.json").read_bytes())
+    head = git(Path(pins["sources"]["up"]["path"]), "rev-parse", "HEAD")
+    assert head == C2 == json.loads((other.run.directory / paths.FROZEN).read_bytes())["up"]["commit"]
+
+
+def test_a_remote_that_does_not_answer_leaves_the_run_unmet_and_says_which(project: Project, tmp_path: Path) -> None:
+    shutil.copy(REAL / "stages" / "freeze.py", project.root / "stages")
+    stages = dag(tmp_path, 1)
+    stages["freeze"]["params"]["sources"]["up"]["url"] = "https://host.invalid/owner/up"
+    went = project.go(stages)
+    assert went.code == 4 and went.words == {"freeze": "unmet", "reads": "blocked"}
+    assert went.reasons["freeze"].startswith("source `up`: ") and "host.invalid" in went.reasons["freeze"]
+
+
+def stage_of(went: Went) -> Path:
+    """The directory of the freeze stage."""
+    return paths.stage_dir(went.run.directory, "freeze")
+
+
+def sources(went: Went) -> dict[str, Any]:
+    """What was frozen."""
+    found: dict[str, Any] = json.loads((stage_of(went) / "sources.json").read_bytes())["sources"]["up"]
+    return found

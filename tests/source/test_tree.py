@@ -8,7 +8,8 @@ import pytest
 
 from kassay.errors import SourceError
 from kassay.kinds.source import SourceRecord
-from kassay.source.freeze import frozen_tree
+from kassay.source.freeze import NOTHING
+from kassay.source.tree import frozen_tree
 
 
 def git(root: Path, *words: str) -> None:
@@ -82,7 +83,7 @@ def test_a_file_name_that_is_no_utf8_is_frozen_and_can_be_written(tree: Path, tm
     (tree / os.fsdecode(b"caf\xe9.py")).write_text("x = 1\n")
     frozen = frozen_tree(tree)
     assert frozen["dirty"] == ["caf\\xe9.py"] and frozen["sha256"] != clean["sha256"]
-    SourceRecord(name="tree", **frozen).to_json().encode()
+    SourceRecord(name="tree", **{**NOTHING, **frozen}).to_json().encode()
 
 
 def test_freezing_takes_no_lock_of_the_users_index(tree: Path) -> None:

@@ -1,0 +1,94 @@
+"""Jobs of the contract suite, and a fake engine that carries them out without a process."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kassay import paths
+from kassay.engine import Ended, Job, fits_beside, full_environment
+from tests.engine.errand import tell
+
+ERRAND = Path(__file__).with_name("errand.py")
+
+
+def job(directory: Path, stage: str = "errand", timeout_s: float = 60.0, exclusive: bool = False, **errand: Any) -> Job:
+    """A job in a fresh stage directory that does the errand: seconds, exit_code, signal, say, tell, spawn, deaf."""
+    place = directory / "stages" / stage
+    place.mkdir(parents=True)
+    return Job(
+        stage=stage,
+        directory=place,
+        argv=(sys.executable, "-I", "-S", str(ERRAND), str(place), json.dumps(errand)),
+        environment={"KASSAY_ERRAND": "of the job"},
+        cpus=1,
+        memory_gib=0.1,
+        exclusive=exclusive,
+        timeout_s=timeout_s,
+    )
+
+
+class FakeEngine:
+    """Starts no process: every poll is a second in which the errands go on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._running: dict[str, tuple[Job, float]] = {}
+
+    def fits(self, job: Job) -> bool:
+        return fits_beside(job, [running for running, _ in self._running.values()], 4, 4.0)
+
+    def start(self, job: Job) -> None:
+        for log in (paths.STDOUT, paths.STDERR):
+            (job.directory / log).touch()
+        self._running[job.stage] = job, self.now_s
+
+    def poll(self) -> list[Ended]:
+        self.now_s += 1.0
+        found = [self._look(job, self.now_s - since) for job, since in self._running.values()]
+        ended = [end for end in found if end is not None]
+        for end in ended:
+            del self._running[end.stage]
+        return ended
+
+    def _look(self, job: Job, ran_s: float) -> Ended | None:
+        errand = json.loads(job.argv[-1]) if Path(job.argv[0]).exists() else {"exit_code": 127, "lost": job.argv[0]}
+        if ran_s < min(errand.get("seconds", 0.0), job.timeout_s):
+            return None
+        if errand.get("seconds", 0.0) > job.timeout_s:
+            return Ended(stage=job.stage, exit_code=-15, timed_out=True, fault="")
+        (job.directory / paths.STDOUT).write_text(errand.get("say", ""))
+        (job.directory / paths.STDERR).write_text(errand.get("lost", errand.get("say", "")))
+        tell(job.directory, errand.get("tell", []), full_environment(job))
+        code = -errand["signal"] if "signal" in errand else errand.get("exit_code", 0)
+        return Ended(stage=job.stage, exit_code=code, timed_out=False, fault="")
+
+    def cancel(self) -> None:
+        self._running.clear()
+
+    def holds(self, directory: Path) -> bool:
+        return False
+
+    def attach(self, job: Job) -> bool:
+        return False
+
+    def release(self, directory: Path) -> None:
+        pass
+
+
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.02)
+
+
+def running(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
