@@ -10,8 +10,11 @@
 # Run
 #   make [SYMBOL=value …] [SET="a.b=c"]      run it, or what of it is not up to date; ends with a report
 #   make plan                                the DAG, and why each stage would run
+#   make doctor                              what it needs and this host lacks, stage by stage
+#   make estimate                            time, disk and GPU-hours: measured before, or as the profile states
 # Read
 #   make report [RUN=<run id>]               render a run's report again from its records
+#   make mirror [RUN=<run id>]               send to W&B or trackio what they do not hold yet
 #   make help                                this text and the symbols of the workflow
 #   make helpconfig SYM=<symbol>             one symbol: meaning, range, value, where it is used
 # Work on kassay
@@ -26,7 +29,7 @@ PYTHON ?= python3
 KASSAY = KASSAY_MAKE=1 $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-VERBS = plan report help menuconfig nconfig oldconfig olddefconfig savedefconfig listdefconfigs listnewconfig \
+VERBS = plan doctor estimate report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig listdefconfigs listnewconfig \
 	helpconfig randconfig diffconfig
 
 .PHONY: run $(VERBS) check setup FORCE

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kassay import __version__, configure, paths, words
 from kassay.configure import say
-from kassay.errors import EXIT_USAGE, ConfigError, KassayError, RunError
+from kassay.errors import EXIT_PASSED, EXIT_UNMET, EXIT_USAGE, ConfigError, KassayError, RunError
 from kassay.words import Given
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Errors of the machine, not of the program: no space, quota, a read-only or forbidden folder.
 HOST_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
-SETTERS = ("defconfig", "plan", "run")  # verbs that take SYMBOL=value
+SETTERS = ("defconfig", "plan", "doctor", "estimate", "run")  # verbs that take SYMBOL=value
 # What a verb takes beside that: name, the word of make's command line that gives it, help.
 ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
     "defconfig": [("name", None, "profile, or profile+fragment+…")],
@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
     "randconfig": [("seed", "SEED", "whole number")],
     "diffconfig": [("a", "A", "file or profile (default: .config.old)"), ("b", "B", "file or profile (.config)")],
     "report": [("run", "RUN", "run id (default: latest)")],
+    "mirror": [("run", "RUN", "run id (default: latest)")],
 }
 
 
@@ -97,12 +98,36 @@ def do_plan(arguments: argparse.Namespace, given: Given) -> int:
     return 0
 
 
+def do_doctor(arguments: argparse.Namespace, given: Given) -> int:
+    """Say what the plan needs and this host lacks, before anything is built."""
+    from kassay import doctor
+
+    plan, _, _ = planned(given)
+    for line in doctor.lines(plan):
+        print(line)
+    found = doctor.examine(plan)
+    for line in doctor.verdict(found):
+        print(line)
+    return EXIT_UNMET if any(found.values()) else 0
+
+
+def do_estimate(arguments: argparse.Namespace, given: Given) -> int:
+    """Time, disk and GPU-hours of the plan: measured where an earlier run tells, else as the profile states."""
+    from kassay import estimate
+
+    plan, settings, _ = planned(given)
+    for line in estimate.lines(plan, paths.results_dir(str(settings["RESULTS"].value))):
+        print(line)
+    return 0
+
+
 def do_run(arguments: argparse.Namespace, given: Given) -> int:
     """Run the plan of .config, or what of it is not up to date."""
     from rich.console import Console
 
     from kassay import lock
     from kassay.engine.choose import engine_of
+    from kassay.mirror.start import start
     from kassay.progress import Lines, LiveTable
     from kassay.run import Run
     from kassay.rundir import Setup
@@ -120,6 +145,7 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
     run = Run(plan, setup, engine)
     with lock.owned(run.directory):
         watcher = LiveTable(console, run.directory) if console.is_terminal else Lines(console)
+        mirror = start(run.directory, settings)
         try:
             code = run.go(watcher)
         except KeyboardInterrupt:
@@ -127,6 +153,8 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
             return INTERRUPTED
         finally:
             watcher.close()
+            if mirror is not None:
+                mirror.finish()
     return conclude(run.directory, code)
 
 
@@ -139,17 +167,31 @@ def conclude(run_dir: Path, code: int) -> int:
     return code
 
 
+def do_mirror(arguments: argparse.Namespace, given: Given) -> int:
+    """Send what of a run its mirrors do not hold yet."""
+    from kassay.config import kconfig
+    from kassay.mirror.start import resend
+
+    told = resend(chosen_run(arguments.run, kconfig.load(paths.config())), kconfig.load(paths.config()))
+    for one in told:
+        print(f"{one.mirror}: {one.state}, {one.events} events{': ' + one.reason if one.reason else ''}")
+    return EXIT_PASSED if all(one.state == "sent" for one in told) else EXIT_UNMET
+
+
+def chosen_run(name: str | None, settings: "dict[str, Setting]") -> Path:
+    """The directory of a run by its id, the latest if none is given. Raises RunError if it is not there."""
+    run_dir = paths.results_dir(str(settings["RESULTS"].value)) / (name or "latest")
+    if not (run_dir / paths.PLAN).is_file():
+        raise RunError(f"no run `{name or 'latest'}` in {paths.shown(run_dir.parent)}", hint="make runs it")
+    return run_dir
+
+
 def do_report(arguments: argparse.Namespace, given: Given) -> int:
     """Render report.html, report.md, report.json and junit.xml of a run again from its records."""
     from kassay.config import kconfig
     from kassay.report import render_run
 
-    settings = kconfig.load(paths.config())
-    name = arguments.run or "latest"
-    run_dir = paths.results_dir(str(settings["RESULTS"].value)) / name
-    if not (run_dir / paths.PLAN).is_file():
-        raise RunError(f"no run `{name}` in {paths.shown(run_dir.parent)}", hint="make runs it")
-    for path in render_run(run_dir):
+    for path in render_run(chosen_run(arguments.run, kconfig.load(paths.config()))):
         print(paths.shown(path))
     return 0
 
@@ -167,8 +209,11 @@ VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "randconfig": configure.do_randconfig,
     "diffconfig": configure.do_diffconfig,
     "plan": do_plan,
+    "doctor": do_doctor,
+    "estimate": do_estimate,
     "run": do_run,
     "report": do_report,
+    "mirror": do_mirror,
     "help": configure.do_help,
 }
 

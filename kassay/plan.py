@@ -11,13 +11,13 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kassay import digest, paths
+from kassay import digest, needs, paths
 from kassay.config.compose import flat
 from kassay.errors import ConfigError, PlanError
 
 SCHEMA = "kassay.plan/1"
-STAGE_KEYS = {"program", "inputs", "params", "resources", "each", "after", "measures"}
-MAPPINGS = ("inputs", "params", "resources", "each")
+STAGE_KEYS = {"program", "inputs", "params", "resources", "host", "stop", "each", "after", "measures"}
+MAPPINGS = ("inputs", "params", "resources", "host", "each")
 ONLY = {"after": "all", "measures": "host"}
 RESOURCES: dict[str, tuple[tuple[type, ...], str]] = {
     "cpus": ((int,), "a whole number from 1 on"),
@@ -41,6 +41,8 @@ class Stage:
     exclusive: bool  # nothing else of this run beside it
     after_all: bool
     measures_host: bool  # its result holds for this host only
+    host: dict[str, Any]  # what it needs of the host (kassay.needs)
+    stop: str  # the predeclared rule by which this plan does not run it, in words; empty if it runs
 
     def needs(self) -> list[str]:
         """Names of the stages whose artifacts this one reads."""
@@ -135,6 +137,10 @@ def malformed(body: dict[str, Any]) -> list[str]:
             found.append("`each` names one variable and its list of names")
         elif len(set(members)) != len(members):
             found.append("`each` has a name twice")
+    if not isinstance(body.get("stop") or "", str):
+        found.append(f"`stop` is `{body['stop']}`, allowed is the rule in words, or nothing")
+    if isinstance(body.get("host", {}), dict):
+        found += needs.malformed(body.get("host", {}))
     resources = body.get("resources", {})
     return found + (malformed_resources(resources) if isinstance(resources, dict) else [])
 
@@ -183,6 +189,8 @@ def make(name: str, body: dict[str, Any]) -> Stage:
         exclusive=resources.get("exclusive", False),
         after_all="after" in body,
         measures_host="measures" in body,
+        host=body.get("host", {}),
+        stop=body.get("stop") or "",
     )
 
 

@@ -13,6 +13,8 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
     """Lines of text: the hash, then one line a stage in order."""
     yield f"plan {plan.hash()}"
     yield f"profile {plan.profile}, workflow {plan.workflow}, {len(plan.stages)} stages"
+    for stage in plan.stages:
+        yield from sources_of(stage)
     current: dict[str, tuple[Path, Outcome]] = {}
     for stage in plan.stages:
         why = would_run(stage, results, current)
@@ -22,10 +24,24 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
             yield f"{'':20}   {name} <- {reference}"
 
 
+def sources_of(stage: Stage) -> Iterator[str]:
+    """A line for each source that a stage freezes: what is asked for, exactly as it will be."""
+    sources = stage.params.get("sources")
+    for name, source in sources.items() if isinstance(sources, dict) else ():
+        kind = source.get("kind")
+        if kind == "git":
+            branch = f" on {source['branch']}" if source.get("branch") else ""
+            yield f"source {name:14} {source['url']} {source['ref']}{branch}"
+        elif kind == "release":
+            yield f"source {name:14} {source['distribution']}=={source['version']}"
+
+
 def would_run(stage: Stage, results: Path, current: dict[str, tuple[Path, Outcome]]) -> str | None:
     """Why the stage would run, or None; a result that is there is added to `current`."""
     if stage.after_all:
         return "after all others"
+    if stage.stop:
+        return f"blocked: {stage.stop}"
     waits = [name for name in stage.needs() if name not in current]
     if waits:
         return f"after {', '.join(waits)}"

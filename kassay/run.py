@@ -104,7 +104,7 @@ class Run:
         for name, stage in list(waiting.items()):
             if not self.ready(stage, waiting):
                 continue
-            if reason := identity.unusable(stage, self.outcomes):
+            if reason := stage.stop or identity.unusable(stage, self.outcomes):
                 del waiting[name]
                 self.leave_unstarted(stage, "blocked", reason)
                 continue
@@ -189,6 +189,7 @@ class Run:
             "inputs": {
                 name: {"path": str(given.path), "sha256": given.sha256} for name, given in wanted.inputs.items()
             },
+            "host": stage.host,
             "grant": {"cpus": job.cpus, "memory_gib": job.memory_gib, "exclusive": job.exclusive},
             "roots": [str(tree) for tree in paths.trees()],
             "argv": list(job.argv),

@@ -204,6 +204,14 @@ def loaded_packages() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in sorted(names, key=str.lower)}
 
 
+def require(needed: dict[str, Any]) -> None:
+    """Raise Unmet with everything that this host lacks of what the stage needs."""
+    from kassay import needs
+
+    if lacks := needs.lacks(needed):
+        raise Unmet("; ".join(lacks))
+
+
 def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies, so that no stage outlives its driver."""
     if sys.platform == "linux":
@@ -221,6 +229,8 @@ def main(run: Callable[[Stage], Metrics | Rejection]) -> None:
     reason = ""
     metrics: Metrics = {}
     try:
+        if needed := stage.request.get("host"):
+            require(needed)
         ended = run(stage)
         if isinstance(ended, Rejection):
             word, reason, metrics = "rejected", ended.reason, ended.metrics

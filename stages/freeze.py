@@ -15,7 +15,7 @@ from kassay.errors import SourceError
 from kassay.kinds.source import SourceRecord
 from kassay.source import freeze
 from kassay.source.command import Unreachable
-from kassay.source.mirror import Remote
+from kassay.source.gitmirror import Remote
 from kassay.stage import Metrics, Rejection, Stage, Unmet, main
 
 
@@ -33,7 +33,8 @@ def run(stage: Stage) -> Metrics | Rejection:
         return stage.rejected("; ".join(loose))
     facts = {name: one.facts for name, one in frozen.items()}
     stage.write_json("sources", {"sources": facts, "digest": digest.of_value(facts)})
-    stage.write_json("pins", pins(stage, sources, frozen))
+    for name, members in roles_of(stage, frozen).items():
+        stage.write_json(name, pins(stage, sources, {role: frozen[source] for role, source in members.items()}))
     for one in frozen.values():
         if one.path is not None:
             stage.add_foundation(one.path / ".git" / "HEAD")  # a checkout that is gone is made again
@@ -102,20 +103,29 @@ def uncommitted(frozen: dict[str, freeze.Frozen]) -> list[str]:
     return found
 
 
-def pins(stage: Stage, sources: dict[str, dict[str, Any]], frozen: dict[str, freeze.Frozen]) -> dict[str, Any]:
-    """What a stack is made from."""
+def roles_of(stage: Stage, frozen: dict[str, freeze.Frozen]) -> dict[str, dict[str, str]]:
+    """Artifact -> (what it is called there -> source) of each stack: `pins`, or `pins-<role>` for each role."""
+    git = {name: name for name, one in frozen.items() if one.path is not None}
+    roles: dict[str, dict[str, str]] = stage.params.get("roles") or {}
+    gone = sorted({source for members in roles.values() for source in members.values()} - set(git))
+    if gone:
+        raise SourceError(*(f"a role names source `{name}`, which is no git source" for name in gone))
+    return {f"pins-{role}": members for role, members in roles.items()} or {"pins": git}
+
+
+def pins(stage: Stage, sources: dict[str, dict[str, Any]], members: dict[str, freeze.Frozen]) -> dict[str, Any]:
+    """What a stack is made from; `members` are its git sources."""
     releases = [freeze.requirement_of(source) for source in sources.values() if source["kind"] == "release"]
     git = {
         name: {
             "commit": one.facts["commit"],
             "tree": one.facts["tree"],
             "path": str(one.path),
-            "distribution": sources[name]["distribution"],
-            "module": sources[name]["module"],
-            "version": sources[name].get("version") or None,
+            "distribution": one.source["distribution"],
+            "module": one.source["module"],
+            "version": one.source.get("version") or None,
         }
-        for name, one in frozen.items()
-        if one.path is not None
+        for name, one in members.items()
     }
     more = {key: stage.params[key] for key in ("install", "build_requirements", "variables") if key in stage.params}
     return {

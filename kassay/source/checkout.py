@@ -18,7 +18,7 @@ from kassay import digest
 from kassay.errors import SourceError
 from kassay.source.address import joined
 from kassay.source.command import git, git_bytes
-from kassay.source.mirror import LOCK_WAIT_S, Remote, held, resolve
+from kassay.source.gitmirror import LOCK_WAIT_S, Remote, held, resolve
 
 LARGEST_FILE_BYTES = 1 << 30  # no source file is that large; what is, is data that somebody committed
 DEEPEST = 8  # submodules of submodules
@@ -41,7 +41,7 @@ class Entry:
 def checkout(remote: Remote, name: str, url: str, commit: str, home: Path) -> dict[str, Any]:
     """The frozen form of a commit, with the path of its clean working tree. Raises SourceError, Unreachable."""
     home.mkdir(parents=True, exist_ok=True)
-    target = home / f"{name}-{commit[:12]}"
+    target = home / f"{name}-{commit[:12]}-{digest.of_value(url)[:6]}"
     with filelock.FileLock(home / f".{target.name}.lock", timeout=LOCK_WAIT_S):
         if not target.exists():
             for left in home.glob(f".{target.name}.making-*"):

@@ -13,7 +13,7 @@ from kassay.errors import SourceError
 from kassay.source.address import FULL
 from kassay.source.checkout import checkout
 from kassay.source.command import Unreachable
-from kassay.source.mirror import Remote, Resolved, resolve, tip_of
+from kassay.source.gitmirror import Remote, Resolved, resolve, tip_of
 from kassay.source.tree import frozen_tree
 
 PINNED = re.compile(r"[\w.-]+(\[[\w.,-]+\])?==[\w.!+-]+( --hash=sha256:[0-9a-f]{64})*")
@@ -32,6 +32,7 @@ class Frozen:
     facts: dict[str, Any]  # fields of a SourceRecord but its name
     path: Path | None  # a clean working tree, of a git source
     moves: bool  # the remote may give its ref to another commit
+    source: dict[str, Any]  # as it was asked for
 
 
 def check(sources: dict[str, dict[str, Any]]) -> None:
@@ -65,7 +66,7 @@ def freeze_tree(root: Path, source: dict[str, Any]) -> Frozen:
     path = (root / source["path"]).resolve()
     if not path.is_relative_to(root.resolve()) or not path.is_dir():
         raise SourceError(f"path `{source['path']}` is no folder of the project")
-    return Frozen(facts={**NOTHING, **frozen_tree(path)}, path=None, moves=False)
+    return Frozen(facts={**NOTHING, **frozen_tree(path)}, path=None, moves=False, source=source)
 
 
 def freeze_git(name: str, source: dict[str, Any], remote: Remote, home: Path, earlier: dict[str, Any] | None) -> Frozen:
@@ -81,7 +82,7 @@ def freeze_git(name: str, source: dict[str, Any], remote: Remote, home: Path, ea
     body = checkout(remote, name, url, found.commit, home)
     path = Path(body.pop("path"))
     facts = {**NOTHING, **body, "kind": "git", "ref": ref, "ref_kind": found.kind, "note": found.note}
-    return Frozen(facts=facts, path=path, moves=found.moves)
+    return Frozen(facts=facts, path=path, moves=found.moves, source=source)
 
 
 def moved(remote: Remote, url: str, ref: str, frozen: str) -> str:
@@ -105,7 +106,7 @@ def freeze_release(source: dict[str, Any]) -> Frozen:
     if not PINNED.fullmatch(pin):
         raise SourceError(f"release `{pin}` is no exact version")
     facts = {**NOTHING, "kind": "release", "ref": pin, "sha256": ",".join(hashes), "files": len(hashes), "bytes": 0}
-    return Frozen(facts=facts, path=None, moves=False)
+    return Frozen(facts=facts, path=None, moves=False, source=source)
 
 
 def requirement_of(source: dict[str, Any]) -> str:

@@ -60,6 +60,8 @@ def stage(name: str, inputs: dict[str, str], **params: Any) -> Stage:
         exclusive=False,
         after_all=name == "report",
         measures_host=False,
+        host={},
+        stop="",
     )
 
 
@@ -355,7 +357,7 @@ def records_of(name: str) -> tuple[Record, ...]:
         source = {"name": "kassay", "kind": "tree", "commit": "f" * 40, "dirty": ["kassay/run.py"], "files": 120}
         return (SourceRecord(**{**NOTHING, **source}, bytes=900_000, sha256=SHA),)  # type: ignore[arg-type]
     if program == "build":
-        return tuple(PackageRecord(name=name, version=version) for name, version in PACKAGES)
+        return tuple(PackageRecord(name=name, version=version, sha256=None, source=None) for name, version in PACKAGES)
     if program == "quality":
         return tuple(
             ArmStorage(

@@ -15,7 +15,7 @@ from kassay.errors import SourceError
 from kassay.source import checkout as checkouts
 from kassay.source import freeze
 from kassay.source.command import Unreachable
-from kassay.source.mirror import Remote, resolve, tip_of
+from kassay.source.gitmirror import Remote, resolve, tip_of
 from tests.source.gitrepo import C1, C2, commit, git, upstream
 
 
@@ -238,7 +238,7 @@ def test_a_host_that_does_not_answer_is_unreachable_not_wrong(remote: Remote, mo
         with pytest.raises(Unreachable, match="refused"):
             frozen(remote, f"git://127.0.0.1:{port}/x", "main")
         closed.listen()  # takes the connection and says nothing
-        monkeypatch.setattr("kassay.source.mirror.ASK_TIMEOUT_S", 0.5)
+        monkeypatch.setattr("kassay.source.gitmirror.ASK_TIMEOUT_S", 0.5)
         with pytest.raises(Unreachable, match=r"did not end within 0\.5 s"):
             frozen(remote, f"http://127.0.0.1:{port}/x", "main")
     with pytest.raises(Unreachable, match="resolve"):
@@ -250,7 +250,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from tests.source.test_git import frozen
-from kassay.source.mirror import Remote
+from kassay.source.gitmirror import Remote
 print(frozen(Remote(home=Path(sys.argv[1]), mirrors="", offline=False), sys.argv[2], "main").facts["commit"])
 """
 

@@ -10,7 +10,7 @@ import pytest
 from kassay.errors import SourceError
 from kassay.source import checkout as checkouts
 from kassay.source.address import joined
-from kassay.source.mirror import Remote
+from kassay.source.gitmirror import Remote
 from tests.source.gitrepo import commit, git
 from tests.source.test_git import frozen
 

@@ -68,6 +68,12 @@ def test_a_folder_without_a_commit_is_refused(run_stage: Callable[..., Any], tmp
     assert ran.code == 3 and ran.outcome.reason == "source `mine` has no commit"
 
 
+def with_our_code(project: Project) -> None:
+    """The freeze program and a library of its own, so that mirrors and checkouts lie in the test's folder."""
+    shutil.copy(REAL / "stages" / "freeze.py", project.root / "stages")
+    shutil.copytree(REAL / "kassay", project.root / "kassay", ignore=shutil.ignore_patterns("__pycache__"))
+
+
 def dag(url: Path, value: int) -> dict[str, Any]:
     """freeze, and a stage that reads what it froze."""
     source = {"kind": "git", "url": str(url), "ref": "dev", "distribution": "d", "module": "m"}
@@ -79,11 +85,12 @@ def dag(url: Path, value: int) -> dict[str, Any]:
 
 def test_a_resumed_run_stays_at_its_commit_and_a_new_one_asks_again(project: Project, tmp_path: Path) -> None:
     """O08, through the loop: run, move the branch, run again, run another plan."""
-    shutil.copy(REAL / "stages" / "freeze.py", project.root / "stages")
+    with_our_code(project)
     up = upstream(tmp_path / "up")
     git(up, "branch", "dev", "HEAD~1")
     first = project.go(dag(up, 1))
-    assert first.code == 0 and sources(first)["commit"] == C1
+    assert first.code == 0, first.reasons
+    assert sources(first)["commit"] == C1
     git(up, "branch", "-f", "dev", "HEAD")
     resumed = project.go(dag(up, 1))
     assert resumed.run.directory == first.run.directory
@@ -98,7 +105,7 @@ def test_a_resumed_run_stays_at_its_commit_and_a_new_one_asks_again(project: Pro
 
 
 def test_a_remote_that_does_not_answer_leaves_the_run_unmet_and_says_which(project: Project, tmp_path: Path) -> None:
-    shutil.copy(REAL / "stages" / "freeze.py", project.root / "stages")
+    with_our_code(project)
     stages = dag(tmp_path, 1)
     stages["freeze"]["params"]["sources"]["up"]["url"] = "https://host.invalid/owner/up"
     went = project.go(stages)

@@ -50,7 +50,7 @@ def held(remote: Remote, url: str) -> Iterator[Path]:
     """The mirror of a url, made if need be, for this process alone; a second one waits."""
     checked_url(url)
     remote.home.mkdir(parents=True, exist_ok=True)
-    home = remote.home / f"{slug(url)}-{digest.of_value(url)[:12]}.git"
+    home = mirror_path(remote, url)
     with filelock.FileLock(f"{home}.lock", timeout=LOCK_WAIT_S):
         if not home.is_dir():
             for left in home.parent.glob(f".{home.name}.making-*"):
@@ -131,6 +131,19 @@ def candidates(home: Path, ref: str) -> set[tuple[str, str]]:
     return found
 
 
+def mirror_path(remote: Remote, url: str) -> Path:
+    """Where the mirror of a url lies."""
+    return remote.home / f"{slug(url)}-{digest.of_value(url)[:12]}.git"
+
+
+def holds(remote: Remote, url: str, ref: str) -> bool:
+    """Whether a mirror answers a ref without asking anybody: a full id that it has, or offline all that it knows."""
+    home = mirror_path(remote, checked_url(url))
+    if not home.is_dir():
+        return False
+    return has(home, ref) if FULL.fullmatch(ref) else remote.offline and len(candidates(home, ref)) == 1
+
+
 def has(home: Path, commit: str) -> bool:
     """Whether the mirror holds that very commit (an id of another kind of object is none)."""
     try:
@@ -160,7 +173,7 @@ def tip_of(remote: Remote, url: str, ref: str) -> str:
     """The commit that a remote gives a branch or tag now, without fetching. Raises Unreachable."""
     if remote.offline and not remote.mirrors:
         raise Unreachable("offline")
-    names = [ref] if ref.startswith("refs/") else [f"refs/heads/{ref}", f"refs/tags/{ref}"]
+    names = [ref] if ref.startswith("refs/") or ref == "HEAD" else [f"refs/heads/{ref}", f"refs/tags/{ref}"]
     asked = [*names, *(f"{name}^{{}}" for name in names)]
     place = mapped(checked_url(url), remote.mirrors)
     listed = git("ls-remote", "--", place, *asked, cwd=Path("/"), timeout_s=ASK_TIMEOUT_S)
