@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kassay import digest, paths
+from kassay import digest, loaded, paths
 from kassay.errors import EXIT_CRASHED, KassayError
 from kassay.outcome import EXIT_OF, Artifact, Outcome, Word
 from kassay.record import Record, Writer
@@ -33,8 +33,6 @@ from kassay.record import Record, Writer
 Metrics = dict[str, Any]
 PR_SET_PDEATHSIG = 1
 PROGRESS_PERIOD_S = 0.25
-# Loaded, but not by what a stage does: ourselves (told file by file), the program, what installers put into start-up.
-NO_PACKAGES = {"kassay", "__main__", "__mp_main__", "sitecustomize", "usercustomize", "_distutils_hack", "_virtualenv"}
 
 
 class Unmet(Exception):
@@ -155,7 +153,7 @@ class Stage:
 
     def receipt(self) -> dict[str, Any]:
         """What really ran: interpreter, packages, and the project files that were loaded, with their digests."""
-        own = loaded_code([Path(root) for root in self.request["roots"]])
+        own = loaded.code([Path(root) for root in self.request["roots"]])
         asked_ns = (self.directory / paths.REQUEST).stat().st_mtime_ns
         changed = {name for name, path in own.items() if path.stat().st_ctime_ns > asked_ns}
         code = {name: digest.of_file(path) for name, path in own.items()}
@@ -163,7 +161,10 @@ class Stage:
             "schema": "kassay.receipt/1",
             "python": sys.version.split()[0],
             "executable": sys.executable,
-            "packages": loaded_packages(),
+            "packages": loaded.packages(),
+            "argv_sha256": digest.of_value(sys.orig_argv),
+            "shared_objects": loaded.shared_objects(),
+            "jit_products": loaded.jit_products(since_ns=asked_ns),
             "code": code | self._code_of_children,
             # Files edited since the request: which of their versions ran cannot be told, so the result is not reused.
             "code_changed": sorted(changed | self._changed_under_children),
@@ -175,33 +176,6 @@ class Stage:
 def utc_now() -> str:
     """The time as ISO 8601 in UTC, to the millisecond."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def loaded_code(roots: list[Path]) -> dict[str, Path]:
-    """Path below its root -> file, of every module of the project that this process loaded."""
-    found: dict[str, Path] = {}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not file or not file.endswith(".py"):
-            continue
-        path = Path(file).resolve()
-        for root in roots:
-            if path.is_relative_to(root) and path.relative_to(root).parts[0] in ("kassay", "stages"):
-                found[str(path.relative_to(root))] = path
-    return dict(sorted(found.items()))
-
-
-def loaded_packages() -> dict[str, str]:
-    """Version of every installed distribution of which a top-level module was loaded."""
-    import importlib.metadata
-
-    tops = {name.partition(".")[0] for name in sys.modules if not name.startswith("__editable__")}
-    tops -= sys.stdlib_module_names | NO_PACKAGES
-    if not tops:
-        return {}  # reading what every installed package owns takes longer than a small stage
-    by_module = importlib.metadata.packages_distributions()
-    names = {distribution for top in tops for distribution in by_module.get(top, [])}
-    return {name: importlib.metadata.version(name) for name in sorted(names, key=str.lower)}
 
 
 def require(needed: dict[str, Any]) -> None:

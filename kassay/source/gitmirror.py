@@ -166,7 +166,10 @@ def check_on_branch(home: Path, commit: str, branch: str, url: str) -> None:
     if not tip:
         raise SourceError(f"{url} has no branch `{branch}`, on which {commit[:12]} should be")
     if git("merge-base", commit, tip, cwd=home).strip() != commit:
-        raise SourceError(f"{url}: commit {commit} is not on branch `{branch}` (its tip is {tip[:12]})")
+        raise SourceError(
+            f"{url}: commit {commit} is not on branch `{branch}` (its tip is {tip[:12]})",
+            hint="name the branch that it is on, or none",
+        )
 
 
 def tip_of(remote: Remote, url: str, ref: str) -> str:

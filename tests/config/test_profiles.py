@@ -43,6 +43,23 @@ def test_a_profile_can_be_planned_and_round_trips(name: str, tmp_path: Path) -> 
     assert str(paths.ROOT) not in str(made.to_json()), "no path of this machine in a plan"
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_refs_of_the_command_line_beat_every_profile(profile: str, tmp_path: Path) -> None:
+    """What the predecessor ignored in 18 of 18 cases."""
+    config = tmp_path / ".config"
+    plain = planned(profile, config, [])
+    if plain.workflow != "worker":
+        return
+    given = {"VLLM_REF": "0008812", "VLLM_BRANCH": "", "FLASHINFER_REF": "1e10", "RESULTS": str(tmp_path / "r s")}
+    kconfig.load_profile(profile, given, config)
+    settings = kconfig.load(config)
+    composed = compose.compose(paths.place(f"{paths.WORKFLOWS}/worker"), settings, [])
+    sources = plan.build(profile, "worker", composed).stages[0].params["sources"]
+    assert (sources["vllm"]["ref"], sources["flashinfer"]["ref"]) == ("0008812", "1e10")
+    assert settings["RESULTS"].value == given["RESULTS"]
+    assert {settings[name].origin for name in given if settings[name].value} == {"command line"}
+
+
 def test_an_override_changes_the_plan_and_a_misspelt_one_is_an_error(tmp_path: Path) -> None:
     config = tmp_path / ".config"
     plain = planned("decode-cpu", config, [])

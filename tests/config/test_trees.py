@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kassay import identity, paths, plan
+from kassay import identity, loaded, paths, plan
 from kassay.config import compose, kconfig, profiles
 from kassay.errors import ConfigError, KassayError
-from kassay.stage import loaded_code
 
 KCONFIG = """choice WORKFLOW
 config WORKFLOW_MINE
@@ -176,7 +175,7 @@ def test_the_code_of_both_trees_counts_for_reuse(ours: Path, mine: Path, tmp_pat
     module.__file__ = str(mine / "stages/mine.py")
     sys.modules["mine_stage"] = module
     try:
-        assert loaded_code(paths.trees())["stages/mine.py"] == mine / "stages/mine.py"
+        assert loaded.code(paths.trees())["stages/mine.py"] == mine / "stages/mine.py"
     finally:
         del sys.modules["mine_stage"]
     receipt = {"code_changed": [], "code": {"stages/mine.py": "0" * 64}}

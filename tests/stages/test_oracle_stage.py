@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from kassay import digest
+from kassay import digest, loaded
 from kassay import stage as frame
 from kassay.backend import reference
 from kassay.kinds.oracle import OracleCase
@@ -76,7 +76,7 @@ def execute(program, checkpoint, tmp_path, monkeypatch):
         (tmp_path / "request.json").write_text(json.dumps(request))
         monkeypatch.setattr(sys, "argv", ["oracle.py", str(tmp_path)])
         monkeypatch.setattr(frame, "die_with_parent", lambda: None)
-        monkeypatch.setattr(frame, "loaded_packages", dict)
+        monkeypatch.setattr(loaded, "packages", dict)
         with pytest.raises(SystemExit) as ended:
             frame.main(program.run)
         outcome = json.loads((tmp_path / "outcome.json").read_text())
