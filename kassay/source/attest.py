@@ -34,6 +34,8 @@ def attest(found: Inventory, pins: Pins, wheels: Wheels, before: dict[str, str |
     Raises SourceError with everything that is not as it was pinned: module, expected, found.
     """
     errors = [wrong for name in found.modules for wrong in module_faults(name, found, pins)]
+    if pins.asked_python and found.python_version != pins.asked_python:
+        errors.append(f"Python is {found.python_version}, the pin is {pins.asked_python}")
     errors += release_faults(found, pins, before)
     for source in pins.sources:
         errors += source_faults(source, found, wheels)

@@ -81,7 +81,14 @@ def fill(folder: Path, pins: Pins, tools: dict[str, str], wheels: Path, making: 
     python = folder / "bin" / "python"
     install(pins, folder, making)
     before = take(python, (), bytecode=True).hashes() if pins.sources else {}
-    bench = wheel.Bench(python=python, installed=before, tools=tools, variables=pins.variables, wheels=wheels)
+    bench = wheel.Bench(
+        python=python,
+        python_version=pins.python,
+        installed=before,
+        tools=tools,
+        variables=pins.variables,
+        wheels=wheels,
+    )
     built: Wheels = {source.name: wheel.made(source, bench, making) for source in pins.sources}
     if built:
         install_wheels(built, folder, pins, making)
@@ -92,8 +99,10 @@ def fill(folder: Path, pins: Pins, tools: dict[str, str], wheels: Path, making: 
 
 def install(pins: Pins, folder: Path, making: Making) -> None:
     """A new environment with the releases."""
-    venv = ["venv", "--relocatable", "--python", sys.executable, str(folder)]
-    uv.call(making, "making the environment", venv, uv.own_environment())
+    ours = not pins.asked_python
+    venv = ["venv", "--relocatable", "--python", sys.executable if ours else pins.python, str(folder)]
+    around = uv.own_environment(no_downloads=ours or making.offline)
+    uv.call(making, f"making the environment with Python {pins.python}", venv, around)
     releases = pins.releases().values()
     (folder / REQUIREMENTS).write_text("".join(f"{one.line}\n" for one in releases))
     if releases:

@@ -1,7 +1,8 @@
 """Pins: what a stack is made from, as freeze left it in pins.json, checked and typed.
 
-Absent keys are empty: a stack without git sources has requirements and modules only. The key of a stack is over all
-that its content depends on; neither where a checkout lies nor the order in which sources are built is part of it.
+Absent keys are empty, and `python` is ours: a stack without git sources has requirements and modules only. The key of a
+stack is over all that its content depends on; neither where a checkout lies nor the order in which sources are built is
+part of it.
 """
 
 import platform
@@ -17,7 +18,8 @@ from kassay.errors import SourceError
 EXACT = re.compile(r"([\w.-]+)(\[[\w.,-]+\])?==([\w.!+-]+)((?: --hash=sha256:[0-9a-f]{64})*)")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 FIELDS = ("commit", "tree", "path", "distribution", "module", "version")
-KEYS = ("requirements", "modules", "sources", "install", "build_requirements", "variables")
+PYTHON = re.compile(r"3\.[0-9]+\.[0-9]+")
+KEYS = ("python", "requirements", "modules", "sources", "install", "build_requirements", "variables")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +57,17 @@ class Source:
 class Pins:
     """What one stack is made from."""
 
+    asked_python: str  # exact version of the interpreter, as `3.12.11`; empty: our own
     requirements: tuple[Requirement, ...]
     build_requirements: tuple[Requirement, ...]
     modules: tuple[str, ...]  # those of the sources included
     sources: tuple[Source, ...]  # in the order in which they are built
     variables: dict[str, str]  # environment of the builds
+
+    @property
+    def python(self) -> str:
+        """The interpreter's version."""
+        return self.asked_python or platform.python_version()
 
     def releases(self) -> dict[str, Requirement]:
         """Canonical name -> the one requirement of that name."""
@@ -74,7 +82,7 @@ class Pins:
             "sources": {source.name: source.identity() for source in self.sources},
             "variables": self.variables,
         }
-        return digest.of_value([made_from, platform.python_version(), platform.machine(), tools])[:16]
+        return digest.of_value([made_from, self.python, platform.machine(), tools])[:16]
 
 
 def canonical(name: str) -> str:
@@ -85,6 +93,9 @@ def canonical(name: str) -> str:
 def parse(body: dict[str, Any]) -> Pins:
     """The pins of a parsed pins.json. Raises SourceError with everything that is wrong in it."""
     errors = [f"pins: unknown key `{key}`, allowed are {', '.join(KEYS)}" for key in sorted(set(body) - set(KEYS))]
+    python = body.get("python") or ""
+    if not isinstance(python, str) or (python and not PYTHON.fullmatch(python)):
+        errors.append(f"pins: `python` is `{python}`, allowed is an exact version such as `3.12.11`")
     described = body.get("sources") or {}
     install = body.get("install") or sorted(described)
     if sorted(install) != sorted(described):
@@ -105,6 +116,7 @@ def parse(body: dict[str, Any]) -> Pins:
         for name in install
     )
     return Pins(
+        asked_python=python,
         requirements=tuple(exact(line) for line in body.get("requirements", [])),
         build_requirements=tuple(exact(line) for line in body.get("build_requirements") or []),
         modules=tuple(dict.fromkeys([*body.get("modules", []), *sorted(source.module for source in sources)])),

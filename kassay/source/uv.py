@@ -92,12 +92,12 @@ def program() -> str:
     return found
 
 
-def own_environment() -> dict[str, str]:
-    """What uv runs in when it resolves and installs."""
+def own_environment(no_downloads: bool = True) -> dict[str, str]:
+    """What uv runs in when it resolves and installs; unless told otherwise it downloads no Python."""
     dropped = {*host.REDIRECTS, *BENDING}
     kept = {name: text for name, text in os.environ.items() if name not in dropped and not name.startswith("PYTHON")}
     kept.setdefault("UV_FIND_LINKS", kept.get("PIP_FIND_LINKS", ""))
-    return {**kept, "UV_PYTHON_DOWNLOADS": "never"}
+    return {**kept, "UV_PYTHON_DOWNLOADS": "never" if no_downloads else "automatic"}
 
 
 def build_environment(python: Path, jobs: int, variables: dict[str, str]) -> dict[str, str]:

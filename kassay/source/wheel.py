@@ -39,6 +39,7 @@ class Bench:
     """Where wheels are built: an environment without any source."""
 
     python: Path
+    python_version: str
     installed: dict[str, str | None]  # all distributions there: `name==version` -> hash of its content
     tools: dict[str, str]  # compilers
     variables: dict[str, str]
@@ -81,7 +82,7 @@ def made(source: Source, bench: Bench, making: Making) -> tuple[Wheel, Path]:
 def wheel_key(source: Source, bench: Bench) -> str:
     """Hex key of a wheel: all that its content depends on."""
     told = [source.identity(), bench.installed, bench.tools, bench.variables]
-    return digest.of_value([told, platform.python_version(), platform.machine()])[:16]
+    return digest.of_value([told, bench.python_version, platform.machine()])[:16]
 
 
 def finished(home: Path) -> Wheel | None:

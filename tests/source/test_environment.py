@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -48,6 +49,42 @@ def test_a_pin_is_compared_by_its_distribution_not_its_module() -> None:
     assert stack["modules"] == {"yaml": version("pyyaml"), "ml_dtypes": version("ml-dtypes"), "json": "2.0.9"}
     with pytest.raises(SourceError, match=r"`ml_dtypes` is .*, the pin is 0\.0\.1"):
         environment.existing(sys.executable, {"requirements": ["ml_dtypes==0.0.1"], "modules": ["ml_dtypes"]})
+
+
+def other_python() -> str:
+    """The exact version of another Python of this host, as uv finds it; empty if there is none."""
+    listed = subprocess.run(
+        ["uv", "python", "list", "--only-installed", "--offline"], capture_output=True, text=True, check=False
+    ).stdout
+    found = {line.split("-")[1] for line in listed.splitlines() if line.startswith("cpython-3.")}
+    return next((version for version in sorted(found) if version != platform.python_version()), "")
+
+
+def test_a_stack_has_the_very_python_that_is_pinned(wheels: Path, tmp_path: Path) -> None:
+    if not (other := other_python()):
+        pytest.skip("this host has one Python only")
+    asked_for = {"requirements": [], "modules": ["json"], "python": other}
+    stack, _ = environment.made(asked_for, tmp_path / "stacks", tmp_path / "log", offline=True)
+    assert (
+        stack["python_version"] == other
+        and asked(stack["python"], "importlib.import_module('platform').python_version()") == other
+    )
+    plain, _ = environment.made({"requirements": [], "modules": ["json"]}, tmp_path / "stacks", tmp_path / "log")
+    assert plain["python_version"] == platform.python_version() and plain["key"] != stack["key"]
+    with pytest.raises(SourceError, match=rf"Python is {platform.python_version()}, the pin is {other}"):
+        environment.existing(sys.executable, asked_for)
+
+
+@pytest.mark.parametrize("python", ["3.12", "latest", 3.12, "3.12.x"])
+def test_a_python_that_is_no_exact_version_is_refused(python: object, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="allowed is an exact version such as"):
+        environment.made({"requirements": [], "modules": [], "python": python}, tmp_path / "stacks", tmp_path / "log")
+
+
+def test_a_python_that_is_nowhere_is_said(wheels: Path, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"3\.11\.99"):
+        nowhere = {"requirements": [], "modules": [], "python": "3.11.99"}
+        environment.made(nowhere, tmp_path / "stacks", tmp_path / "log", offline=True)
 
 
 def test_a_stack_is_made_attested_and_found_again(wheels: Path, tmp_path: Path) -> None:
