@@ -127,7 +127,8 @@ def pins(stage: Stage, sources: dict[str, dict[str, Any]], members: dict[str, fr
         }
         for name, one in members.items()
     }
-    more = {key: stage.params[key] for key in ("python", "install", "build_requirements", "variables") if key in stage.params}
+    told = ("python", "install", "build_requirements", "variables")
+    more = {key: stage.params[key] for key in told if key in stage.params}
     return {
         "requirements": [*stage.params["requirements"], *releases],
         "modules": stage.params["modules"],
