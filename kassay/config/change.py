@@ -12,7 +12,7 @@ from pathlib import Path
 import kconfiglib
 
 from kassay import paths
-from kassay.config.assignments import read_assignments
+from kassay.config.assignments import quoted, read_assignments
 from kassay.config.kconfig import BOOKKEEPING, keep_books, lines_of, write
 from kassay.config.profiles import NAME, head_comment, head_lines, profile_assignments, profiles
 from kassay.config.strict import apply
@@ -44,7 +44,12 @@ def list_new(config: Path) -> list[str]:
     """`SYMBOL=default` of every symbol that `config` does not mention."""
     with tree() as kconf:
         outdated(kconf, config)
-        return [symbol.config_string.strip().removeprefix("CONFIG_") for symbol in new_symbols(kconf)]
+        return [f"{symbol.name}={shown_value(symbol)}" for symbol in new_symbols(kconf)]
+
+
+def shown_value(symbol: kconfiglib.Symbol) -> str:
+    """A symbol's value as `make SYMBOL=value` or a profile takes it."""
+    return quoted(symbol.str_value) if symbol.orig_type == kconfiglib.STRING else str(symbol.str_value)
 
 
 def refresh(config: Path, ask: bool) -> tuple[bool, list[str]]:
@@ -54,7 +59,7 @@ def refresh(config: Path, ask: bool) -> tuple[bool, list[str]]:
         new = new_symbols(kconf)
         if ask and new:
             ask_for_new(kconf)
-        messages += [f"new: `{symbol.name}={symbol.str_value}`, {symbol.nodes[0].prompt[0]}" for symbol in new]
+        messages += [f"new: `{symbol.name}={shown_value(symbol)}`, {symbol.nodes[0].prompt[0]}" for symbol in new]
         return write(config, text_of(kconf)), messages
 
 

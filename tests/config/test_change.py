@@ -110,6 +110,10 @@ def test_an_older_config_is_brought_up_to_date_and_nothing_is_dropped_unsaid(our
     ]
     assert messages[2:] == ["new: `SWEEP_REPETITIONS=5`, Measurements of each cell, after one warm-up"]
     assert change.refresh(config, ask=False) == (False, [])
+    config.write_bytes(
+        whole.replace(b"# CONFIG_STUDY_SMOKE is not set\n", b"").replace(b'CONFIG_STACK_PYTHON=""\n', b"")
+    )
+    assert change.list_new(config) == ["STUDY_SMOKE=n", 'STACK_PYTHON=""'], "a choice with a new member is told, too"
 
 
 def test_a_value_that_does_not_hold_any_more_stays_an_error(ours: Path) -> None:
