@@ -237,3 +237,30 @@ def test_stages_import_the_library_never_each_other_or_the_orchestrator() -> Non
     for path in (paths.ROOT / "stages").glob("*.py"):
         names = imported(path)
         assert not {name for name in names if any(name == bad or name.startswith(bad + ".") for bad in forbidden)}, path
+
+
+def test_the_doctor_of_a_profile_for_this_host_finds_nothing_and_the_estimate_says_what_it_knows(tree: Path) -> None:
+    assert kassay(tree, "defconfig", "decode-cpu").returncode == 0
+    done = kassay(tree, "doctor")
+    assert (done.returncode, done.stderr) == (0, "") and "build                ok" in done.stdout
+    told = kassay(tree, "estimate").stdout.splitlines()
+    assert told[-2] == "stated: time 7 minutes, hardware any, two cores" and told[-1].startswith(
+        "stated: 2 GiB in build"
+    )
+    assert told[-3].startswith("measured: 0 s one after another, 0 MiB of results, 0.00 GPU-hours; 15 of 15 stages")
+
+
+def test_the_doctor_of_the_forks_names_every_lack_and_ends_with_4(tree: Path) -> None:
+    assert kassay(tree, "defconfig", "decode-upstream", "VLLM_URL=https://host.invalid/v", "OFFLINE=y").returncode == 0
+    done = kassay(tree, "doctor", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 4 and done.stderr == ""
+    assert "source `vllm`: OFFLINE, and no mirror holds `758786e23230a4a1a9b2b6046fb516943751b3ae`" in done.stdout
+    assert "1 GPU is needed" in done.stdout
+
+
+def test_the_plan_of_the_forks_prints_their_pins_on_any_machine(tree: Path) -> None:
+    assert kassay(tree, "defconfig", "decode-upstream").returncode == 0
+    shown = kassay(tree, "plan").stdout
+    for commit in ("758786e23230a4a1a9b2b6046fb516943751b3ae", "ff0c51cf676bf4461695c34af564461f1e30c0a6"):
+        assert commit in shown
+    assert "build.candidate      runs: after freeze" in shown
