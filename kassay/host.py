@@ -5,8 +5,6 @@ import platform
 import sys
 from typing import Any
 
-import psutil
-
 # A caller's repository (a git hook sets these) or interpreter must not answer for ours.
 REDIRECTS = (
     "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR "
@@ -36,7 +34,7 @@ def fingerprint() -> dict[str, Any]:
     return {
         "processor": processor(),
         "cpus": usable_cpus(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "machine": platform.machine(),
     }
 

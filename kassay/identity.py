@@ -86,11 +86,19 @@ def lacking(stage: Stage, outcomes: dict[str, Outcome]) -> str:
 def find_earlier(results: Path, wanted: Wanted, why: str) -> tuple[Path | None, str]:
     """The newest result of any run that answers `wanted`; else `why`, or what says more than `never ran`."""
     for directory in earlier_results(results, wanted.stage.name):
-        other = explain(directory, wanted)
+        other = explain(directory, wanted) or measured_elsewhere(directory)
         if other is None:
             return directory, ""
         why = other if why == NEVER_RAN else why
     return None, why
+
+
+def measured_elsewhere(directory: Path) -> str | None:
+    """Where another run's measurement was made, if not on a host like this one; its own run keeps it all the same."""
+    there = json.loads((directory / paths.RECEIPT).read_bytes()).get("host")
+    if there is None or there == host.fingerprint():
+        return None
+    return f"was measured on another host ({there['processor']}, {there['cpus']} cores)"
 
 
 def explain(directory: Path, wanted: Wanted) -> str | None:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from kassay import identity
+from kassay import identity, paths
 from kassay.identity import Wanted
 from kassay.outcome import Outcome, load
 from kassay.plan import Plan, Stage
+from kassay.rundir import earlier_run
 
 
 def preview(plan: Plan, results: Path) -> Iterator[str]:
@@ -16,8 +17,9 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
     for stage in plan.stages:
         yield from sources_of(stage)
     current: dict[str, tuple[Path, Outcome]] = {}
+    own = earlier_run(plan, results)
     for stage in plan.stages:
-        why = would_run(stage, results, current)
+        why = would_run(stage, results, own, current)
         state = f"up to date ({current[stage.name][0].parent.parent.name})" if why is None else f"runs: {why}"
         yield f"{stage.name:20} {why if why is not None and why.startswith('blocked: ') else state}"
         for name, reference in stage.inputs.items():
@@ -36,8 +38,8 @@ def sources_of(stage: Stage) -> Iterator[str]:
             yield f"source {name:14} {source['distribution']}=={source['version']}"
 
 
-def would_run(stage: Stage, results: Path, current: dict[str, tuple[Path, Outcome]]) -> str | None:
-    """Why the stage would run, or None; a result that is there is added to `current`."""
+def would_run(stage: Stage, results: Path, own: Path | None, current: dict[str, tuple[Path, Outcome]]) -> str | None:
+    """Why the stage would run, or None; a result that is there is added to `current`. `own` is this plan's run."""
     if stage.after_all:
         return "after all others"
     if stage.stop:
@@ -51,7 +53,10 @@ def would_run(stage: Stage, results: Path, current: dict[str, tuple[Path, Outcom
     if reason := identity.lacking(stage, outcomes):
         return reason
     wanted = Wanted(stage=stage, inputs=identity.resolve(stage, current))
-    directory, why = identity.find_earlier(results, wanted, identity.NEVER_RAN)
+    why = identity.NEVER_RAN if own is None else identity.explain(paths.stage_dir(own, stage.name), wanted)
+    directory = None if own is None or why is not None else paths.stage_dir(own, stage.name)
+    if why is not None:
+        directory, why = identity.find_earlier(results, wanted, why)
     outcome = None if directory is None else load(directory)
     if directory is None or outcome is None:
         return why

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kassay import digest, loaded, paths
+from kassay import digest, host, loaded, paths
 from kassay.errors import EXIT_CRASHED, KassayError
 from kassay.outcome import EXIT_OF, Artifact, Outcome, Word
 from kassay.record import Record, Writer
@@ -162,6 +162,8 @@ class Stage:
             "python": sys.version.split()[0],
             "executable": sys.executable,
             "packages": loaded.packages(),
+            # Where it ran: on a cluster not where it was asked for. Only measurements depend on it.
+            "host": host.fingerprint() if self.request.get("key", {}).get("host") else None,
             "argv_sha256": digest.of_value(sys.orig_argv),
             "shared_objects": loaded.shared_objects(),
             "jit_products": loaded.jit_products(since_ns=asked_ns),

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from kassay import identity, paths
+from kassay import host, identity, paths
 from kassay.identity import Input, Wanted
+from kassay.preview import preview
 from tests.conftest import Project
 
 STAGES: dict[str, Any] = {"a": {"program": "ok", "params": {"value": 1, "nested": {"x": 1.5, "list": [1, 2]}}}}
@@ -57,6 +58,24 @@ def test_the_first_changed_parameter_is_named(project: Project, done: Path, para
     if said == "parameters changed":  # flat names collide; the values still count
         params = {"nested": {"list": [1, 2]}, "nested.x": 1.5}
     assert why(project, done, **params) == said
+
+
+def test_a_measurement_of_another_host_stays_in_its_own_run(project: Project) -> None:
+    """Under Slurm a stage runs elsewhere than it was asked for: the receipt tells where."""
+    stages = {"a": {"program": "ok", "measures": "host"}}
+    first = project.go(stages)
+    receipt = paths.stage_dir(first.run.directory, "a") / paths.RECEIPT
+    body = json.loads(receipt.read_bytes())
+    assert body["host"] == host.fingerprint()
+    other = {**stages, "b": {"program": "ok"}}
+    assert set(project.go(other).reused) == {"a"}, "a host like this one"
+    receipt.write_text(json.dumps({**body, "host": {**body["host"], "processor": "another", "cpus": 7}}))
+    assert set(project.go(stages).reused) == {"a"}, "its own run keeps it"
+    assert "up to date" in list(preview(project.plan(stages), project.results))[2]
+    more = {**stages, "c": {"program": "ok", "params": {"value": 2}}}
+    said = "was measured on another host (another, 7 cores)"
+    assert said in list(preview(project.plan(more), project.results))[2]
+    assert project.go(more).started["a"] == said
 
 
 def test_inputs_program_and_host_count(project: Project, done: Path) -> None:
