@@ -61,19 +61,11 @@ def composed(
     import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    def symbol(name: str) -> Any:
-        if name not in settings:
-            raise ValueError(f"no Kconfig symbol `{name}` answers `${{kconfig:{name}}}`")
-        return settings[name].value
-
-    OmegaConf.register_new_resolver("kconfig", symbol, replace=True)
-    OmegaConf.clear_resolver("oc.env")  # a value of the environment would have no provenance
-    GlobalHydra.instance().clear()
+    resolve_from(settings)
     chosen = [f"{group}={name}" for group, name in choices.items()]
     try:
         with initialize_config_dir(config_dir=str(workflow_dir), version_base="1.3"):
@@ -94,6 +86,22 @@ def composed(
     for key in faults:
         OmegaConf.update(config, key, MISSING)
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=not lenient))
+
+
+def resolve_from(settings: dict[str, Setting]) -> None:
+    """Let `${kconfig:SYMBOL}` be the typed value of a setting, and nothing of the environment be a value."""
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    def symbol(name: str) -> Any:
+        """The value of one symbol."""
+        if name not in settings:
+            raise ValueError(f"no Kconfig symbol `{name}` answers `${{kconfig:{name}}}`")
+        return settings[name].value
+
+    OmegaConf.register_new_resolver("kconfig", symbol, replace=True)
+    OmegaConf.clear_resolver("oc.env")  # it would have no provenance
+    GlobalHydra.instance().clear()
 
 
 def unresolved(config: Any, lenient: bool, prefix: str = "") -> dict[str, str]:

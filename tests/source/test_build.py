@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -218,7 +219,7 @@ def test_progress_is_told(pair: tuple[Fork, Fork], tmp_path: Path) -> None:
     environment.made(pins_of(pair[0].commit(1)), tmp_path / "stacks", tmp_path / "log", tell=told.append)
     steps = list(dict.fromkeys(line.partition(": ")[0] for line in told))
     assert steps == [
-        "making the environment",
+        f"making the environment with Python {platform.python_version()}",
         "copying fakeinfer",
         "building fakeinfer",
         "installing fakeinfer",
