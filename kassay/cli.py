@@ -81,11 +81,8 @@ def planned(given: Given) -> "tuple[Plan, dict[str, Setting], list[str]]":
 
     set_symbols(given)
     settings = kconfig.load(paths.config())
-    workflow = str(settings["WORKFLOW"].value)
     overrides = compose.split_overrides(given.overrides)
-    composed = compose.compose(paths.place(f"{paths.WORKFLOWS}/{workflow}"), settings, overrides)
-    profile = "+".join(filter(None, (str(settings["PROFILE"].value), str(settings["FRAGMENTS"].value)))) or "custom"
-    return plan.build(profile, workflow, composed), settings, overrides
+    return plan.of_settings(settings, overrides), settings, overrides
 
 
 def do_plan(arguments: argparse.Namespace, given: Given) -> int:
@@ -172,7 +169,8 @@ def do_mirror(arguments: argparse.Namespace, given: Given) -> int:
     from kassay.config import kconfig
     from kassay.mirror.start import resend
 
-    told = resend(chosen_run(arguments.run, kconfig.load(paths.config())), kconfig.load(paths.config()))
+    settings = kconfig.load(paths.config())
+    told = resend(chosen_run(arguments.run, settings), settings)
     for one in told:
         print(f"{one.mirror}: {one.state}, {one.events} events{': ' + one.reason if one.reason else ''}")
     return EXIT_PASSED if all(one.state == "sent" for one in told) else EXIT_UNMET

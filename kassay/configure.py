@@ -73,17 +73,11 @@ def require_screen(verb: str) -> None:
         raise ConfigError(f"{verb} cannot draw on a terminal of TERM=`{os.environ.get('TERM', '')}`", hint=hint)
 
 
-def require_config() -> None:
-    """Raise ConfigError if there is no .config yet."""
-    if not paths.config().is_file():
-        raise ConfigError("no configuration: .config does not exist", hint="make defconfig-<profile>")
-
-
 def do_oldconfig(arguments: argparse.Namespace, given: Given) -> int:
     """Bring .config up to date with the tree and ask for each new symbol."""
-    from kassay.config import change
+    from kassay.config import change, kconfig
 
-    require_config()
+    kconfig.require(paths.config())
     new = change.list_new(paths.config())
     if new and not (sys.stdin.isatty() and sys.stdout.isatty()):
         words = [f"new symbol `{line}`" for line in new]
@@ -93,9 +87,9 @@ def do_oldconfig(arguments: argparse.Namespace, given: Given) -> int:
 
 def do_olddefconfig(arguments: argparse.Namespace, given: Given) -> int:
     """Bring .config up to date with the tree; new symbols get their default."""
-    from kassay.config import change
+    from kassay.config import change, kconfig
 
-    require_config()
+    kconfig.require(paths.config())
     return refreshed(*change.refresh(paths.config(), ask=False))
 
 
@@ -109,9 +103,9 @@ def refreshed(changed: bool, messages: list[str]) -> int:
 
 def do_savedefconfig(arguments: argparse.Namespace, given: Given) -> int:
     """Save .config as the profile NAME: only what differs from the defaults."""
-    from kassay.config import change
+    from kassay.config import change, kconfig
 
-    require_config()
+    kconfig.require(paths.config())
     path, written = change.save_profile(required(arguments.name, "savedefconfig", "NAME", "my-profile"), paths.config())
     say(f"{paths.shown(path)} {'written' if written else 'unchanged'}; its first line says purpose, hardware and time")
     return 0
@@ -138,9 +132,9 @@ def do_listdefconfigs(arguments: argparse.Namespace, given: Given) -> int:
 
 def do_listnewconfig(arguments: argparse.Namespace, given: Given) -> int:
     """List the symbols that .config does not mention, with their defaults."""
-    from kassay.config import change
+    from kassay.config import change, kconfig
 
-    require_config()
+    kconfig.require(paths.config())
     for line in change.list_new(paths.config()):
         print(line)
     return 0

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kassay import gpus, needs, paths
+from kassay import gpus, needs
 from kassay.errors import SourceError
 from kassay.plan import Plan, Stage
 from kassay.source import gitmirror
 from kassay.source.address import FULL, checked_ref
 from kassay.source.command import Unreachable
 from kassay.source.freeze import check
-from kassay.source.gitmirror import Remote
+from kassay.source.gitmirror import Remote, remote_of
 from kassay.source.uv import program as uv_program
 
 ALWAYS = ("git",)  # what the framework itself calls
@@ -31,9 +31,7 @@ def lacking(stage: Stage) -> list[str]:
     sources = stage.params.get("sources")
     if not isinstance(sources, dict) or "source_mirror" not in stage.params:
         return needs.lacks(stage.host)
-    remote = Remote(
-        home=paths.build() / "mirrors", mirrors=stage.params["source_mirror"], offline=stage.params["offline"]
-    )
+    remote = remote_of(stage.params)
     try:
         check(sources)
     except SourceError as error:

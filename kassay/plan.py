@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kassay import digest, needs, paths
-from kassay.config.compose import flat
+from kassay.config.compose import compose, flat
+from kassay.config.kconfig import Setting
+from kassay.config.profiles import full_name
 from kassay.errors import ConfigError, PlanError
 
 SCHEMA = "kassay.plan/1"
@@ -72,6 +74,14 @@ class Plan:
     def stage(self, name: str) -> Stage:
         """The stage of that name."""
         return next(stage for stage in self.stages if stage.name == name)
+
+
+def of_settings(settings: dict[str, Setting], overrides: list[str]) -> Plan:
+    """The plan of a configuration. Raises ConfigError, or PlanError with all faults at once."""
+    workflow = str(settings["WORKFLOW"].value)
+    composed = compose(paths.place(f"{paths.WORKFLOWS}/{workflow}"), settings, overrides)
+    profile = full_name(str(settings["PROFILE"].value), str(settings["FRAGMENTS"].value)) or "custom"
+    return build(profile, workflow, composed)
 
 
 def build(profile: str, workflow: str, composed: dict[str, Any]) -> Plan:

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 os.environ.pop("KASSAY_PATH", None)  # the pages are about this tree
 
-from kassay import kinds, paths, plan
-from kassay.config import compose, explain, kconfig, profiles
+from kassay import kinds, plan
+from kassay.config import explain, kconfig, profiles
 from kassay.config.assignments import read_assignments
 from kassay.config.tree import has_prompt, tree
 from kassay.record import Record
@@ -86,10 +86,7 @@ def planned(name: str) -> plan.Plan:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / ".config"
         kconfig.load_profile(name, {}, config)
-        chosen = kconfig.load(config)
-    workflow = str(chosen["WORKFLOW"].value)
-    composed = compose.compose(paths.place(f"{paths.WORKFLOWS}/{workflow}"), chosen, [])
-    return plan.build(name, workflow, composed)
+        return plan.of_settings(kconfig.load(config), [])
 
 
 def config_page() -> str:

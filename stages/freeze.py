@@ -15,7 +15,7 @@ from kassay.errors import SourceError
 from kassay.kinds.source import SourceRecord
 from kassay.source import freeze
 from kassay.source.command import Unreachable
-from kassay.source.gitmirror import Remote
+from kassay.source.gitmirror import remote_of
 from kassay.stage import Metrics, Rejection, Stage, Unmet, main
 
 
@@ -45,9 +45,7 @@ def run(stage: Stage) -> Metrics | Rejection:
 
 def freeze_all(stage: Stage, sources: dict[str, dict[str, Any]]) -> dict[str, freeze.Frozen]:
     """Every source, made exact. Raises Unmet if a remote does not answer, SourceError with all other faults."""
-    remote = Remote(
-        home=paths.build() / "mirrors", mirrors=stage.params["source_mirror"], offline=stage.params["offline"]
-    )
+    remote = remote_of(stage.params)
     book = stage.run_dir / paths.FROZEN
     earlier = json.loads(book.read_bytes()) if book.is_file() else {}
     found: dict[str, freeze.Frozen] = {}

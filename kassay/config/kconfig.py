@@ -11,7 +11,7 @@ import kconfiglib
 
 from kassay import digest, paths
 from kassay.config.assignments import Assignment, parse, read_assignments
-from kassay.config.profiles import overridden, profile_assignments
+from kassay.config.profiles import full_name, overridden, profile_assignments
 from kassay.config.strict import apply, command_line_assignments
 from kassay.config.tree import Value, has_prompt, literal, text_of, tree, typed
 from kassay.errors import ConfigError
@@ -109,8 +109,8 @@ def replaced_edits(target: Path, content: bytes) -> list[str]:
 def as_its_profile_gives(before: dict[str, str]) -> bytes:
     """The .config that the profile and fragments named in a .config give by themselves."""
     with tree() as kconf:
-        named = [literal(kconf.syms[name], line(name, before[name])) for name in BOOKKEEPING[:2] if name in before]
-        if profile := "+".join(filter(None, named)):
+        named = (literal(kconf.syms[name], line(name, before.get(name, '""'))) for name in BOOKKEEPING[:2])
+        if profile := full_name(*(name or "" for name in named)):
             apply(kconf, profile_assignments(profile))
         return text_of(kconf)
 
@@ -125,16 +125,21 @@ def lines_of(content: bytes) -> dict[str, str]:
     return {one.name: one.text for one in parse(content, paths.config().name, "user")}
 
 
-def load(config: Path) -> dict[str, Setting]:
-    """Typed settings of .config with their provenance. Raises ConfigError if it is missing or not strictly valid."""
+def require(config: Path) -> None:
+    """Raise ConfigError if there is no .config yet."""
     if not config.is_file():
         raise ConfigError(
             f"no configuration: {paths.shown(config)} does not exist",
             hint="make defconfig-decode-cpu (or another of make listdefconfigs)",
         )
+
+
+def load(config: Path) -> dict[str, Setting]:
+    """Typed settings of .config with their provenance. Raises ConfigError if it is missing or not strictly valid."""
+    require(config)
     with tree() as kconf:
         apply(kconf, read_assignments(config, "user"))
-        named = "+".join(filter(None, (kconf.syms["PROFILE"].str_value, kconf.syms["FRAGMENTS"].str_value)))
+        named = full_name(kconf.syms["PROFILE"].str_value, kconf.syms["FRAGMENTS"].str_value)
         known = known_origins(kconf, named)
         defaults = default_values(kconf)
         return {

@@ -51,6 +51,11 @@ def profile_files(name: str) -> list[tuple[Path, str]]:
     return found
 
 
+def full_name(profile: str, fragments: str) -> str:
+    """`<profile>+<fragment>+…` of the two names that a configuration keeps; empty if it came from no profile."""
+    return "+".join(filter(None, (profile, fragments)))
+
+
 def profile_assignments(name: str) -> list[Assignment]:
     """All assignments of a profile and its fragments, left to right."""
     return [line for path, origin in profile_files(name) for line in read_assignments(path, origin)]

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import filelock
 
-from kassay import digest
+from kassay import digest, paths
 from kassay.errors import SourceError
 from kassay.source.address import FULL, HEX, checked_ref, checked_url, mapped, slug
 from kassay.source.command import ASK_TIMEOUT_S, Unreachable, git
@@ -29,6 +30,11 @@ class Remote:
     home: Path  # build/mirrors
     mirrors: str  # SOURCE_MIRROR: a folder of local mirrors, or empty
     offline: bool
+
+
+def remote_of(params: dict[str, Any]) -> Remote:
+    """The remote that a stage's parameters ask for; mirrors lie in our own build folder."""
+    return Remote(home=paths.build() / "mirrors", mirrors=params["source_mirror"], offline=params["offline"])
 
 
 @dataclass(frozen=True, kw_only=True)
