@@ -13,6 +13,9 @@
 #   make doctor                              what it needs and this host lacks, stage by stage
 #   make estimate                            time, disk and GPU-hours: measured before, or as the profile states
 # Read
+#   make status [RUN=<run id>]               where a run is: each stage's state, time, GPUs, progress, and why
+#   make watch [RUN=<run id>]                the same, live, until it ends; ends with its exit code
+#   make logs STAGE=<stage> [RUN=<run id>]   a stage's output, followed while it runs
 #   make report [RUN=<run id>]               render a run's report again from its records
 #   make mirror [RUN=<run id>]               send to W&B or trackio what they do not hold yet
 #   make help                                this text and the symbols of the workflow
@@ -29,8 +32,8 @@ PYTHON ?= python3
 KASSAY = KASSAY_MAKE=1 $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-VERBS = plan doctor estimate report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig listdefconfigs listnewconfig \
-	helpconfig randconfig diffconfig
+VERBS = plan doctor estimate status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig \
+	listdefconfigs listnewconfig helpconfig randconfig diffconfig
 
 .PHONY: run $(VERBS) check setup FORCE
 .NOTPARALLEL:

@@ -9,21 +9,14 @@ import io
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kassay import __version__, configure, paths, words
+from kassay import __version__, configure, paths, watch, words
 from kassay.configure import say
-from kassay.errors import EXIT_PASSED, EXIT_UNMET, EXIT_USAGE, ConfigError, KassayError, RunError
+from kassay.errors import EXIT_PASSED, EXIT_UNMET, EXIT_USAGE, ConfigError, KassayError
 from kassay.words import Given
-
-if TYPE_CHECKING:
-    from kassay.config.kconfig import Setting
-    from kassay.plan import Plan
 
 # Errors of the machine, not of the program: no space, quota, a read-only or forbidden folder.
 HOST_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 SETTERS = ("defconfig", "plan", "doctor", "estimate", "run")  # verbs that take SYMBOL=value
 # What a verb takes beside that: name, the word of make's command line that gives it, help.
 ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
@@ -32,6 +25,14 @@ ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
     "helpconfig": [("sym", "SYM", "symbol")],
     "randconfig": [("seed", "SEED", "whole number")],
     "diffconfig": [("a", "A", "file or profile (default: .config.old)"), ("b", "B", "file or profile (.config)")],
+    "run": [
+        ("stage", "STAGE", "stages to run with what they need"),
+        ("force", "FORCE", "stages to run whatever is there"),
+        ("keep", "KEEP", "stages whose stale results are kept"),
+    ],
+    "status": [("run", "RUN", "run id (default: latest)")],
+    "watch": [("run", "RUN", "run id (default: latest)")],
+    "logs": [("stage", "STAGE", "stage"), ("run", "RUN", "run id (default: latest)")],
     "report": [("run", "RUN", "run id (default: latest)")],
     "mirror": [("run", "RUN", "run id (default: latest)")],
 }
@@ -46,7 +47,10 @@ def parser() -> argparse.ArgumentParser:
         made = verbs.add_parser(verb, help=(function.__doc__ or "").splitlines()[0], description=function.__doc__)
         made.set_defaults(function=function)
         for name, word, meaning in ARGUMENTS.get(verb, []):
-            made.add_argument(name, nargs="?" if word else None, help=meaning)
+            if word and verb in SETTERS:
+                made.set_defaults(**{name: None})  # given as WORD=text, among the symbols
+            else:
+                made.add_argument(name, nargs="?" if word else None, help=meaning)
         if verb in SETTERS:
             made.add_argument("variables", nargs="*", metavar="SYMBOL=value", help="Kconfig symbols to set")
     return top
@@ -66,31 +70,13 @@ def taken(arguments: argparse.Namespace) -> Given:
     return given
 
 
-def set_symbols(given: Given) -> None:
-    """Change symbols of the existing .config, as the command line asks."""
-    from kassay.config import kconfig
-
-    if given.symbols and paths.config().is_file():
-        kconfig.set_variables(given.symbols, paths.config())
-
-
-def planned(given: Given) -> "tuple[Plan, dict[str, Setting], list[str]]":
-    """The plan of the present .config, with the symbols and overrides of the command line."""
-    from kassay import plan
-    from kassay.config import compose, kconfig
-
-    set_symbols(given)
-    settings = kconfig.load(paths.config())
-    overrides = compose.split_overrides(given.overrides)
-    return plan.of_settings(settings, overrides), settings, overrides
-
-
 def do_plan(arguments: argparse.Namespace, given: Given) -> int:
     """Print the DAG, and of each stage whether it would run and why."""
+    from kassay.planned import planned
     from kassay.preview import preview
 
-    plan, settings, _ = planned(given)
-    for line in preview(plan, paths.results_dir(str(settings["RESULTS"].value))):
+    asked = planned(given)
+    for line in preview(asked.plan, paths.results_dir(str(asked.settings["RESULTS"].value))):
         print(line)
     return 0
 
@@ -98,8 +84,9 @@ def do_plan(arguments: argparse.Namespace, given: Given) -> int:
 def do_doctor(arguments: argparse.Namespace, given: Given) -> int:
     """Say what the plan needs and this host lacks, before anything is built."""
     from kassay import doctor
+    from kassay.planned import planned
 
-    plan, _, _ = planned(given)
+    plan = planned(given).plan
     for line in doctor.lines(plan):
         print(line)
     found = doctor.examine(plan)
@@ -111,85 +98,40 @@ def do_doctor(arguments: argparse.Namespace, given: Given) -> int:
 def do_estimate(arguments: argparse.Namespace, given: Given) -> int:
     """Time, disk and GPU-hours of the plan: measured where an earlier run tells, else as the profile states."""
     from kassay import estimate
+    from kassay.planned import planned
 
-    plan, settings, _ = planned(given)
-    for line in estimate.lines(plan, paths.results_dir(str(settings["RESULTS"].value))):
+    asked = planned(given)
+    for line in estimate.lines(asked.plan, paths.results_dir(str(asked.settings["RESULTS"].value))):
         print(line)
     return 0
 
 
 def do_run(arguments: argparse.Namespace, given: Given) -> int:
     """Run the plan of .config, or what of it is not up to date."""
-    from rich.console import Console
+    from kassay.running import do_run as run
 
-    from kassay import lock
-    from kassay.engine.choose import engine_of
-    from kassay.mirror.start import start
-    from kassay.progress import Lines, LiveTable
-    from kassay.run import Run
-    from kassay.rundir import Setup
-
-    plan, settings, overrides = planned(given)
-    setup = Setup(
-        results=paths.results_dir(str(settings["RESULTS"].value)),
-        settings=settings,
-        overrides=overrides,
-        interpreter=sys.executable,
-        timeout_s=float(settings["STAGE_TIMEOUT_S"].value),
-    )
-    engine = engine_of(settings)
-    console = Console(stderr=True)
-    run = Run(plan, setup, engine)
-    with lock.owned(run.directory):
-        watcher = LiveTable(console, run.directory) if console.is_terminal else Lines(console)
-        mirror = start(run.directory, settings)
-        try:
-            code = run.go(watcher)
-        except KeyboardInterrupt:
-            say(f"interrupted: {paths.shown(run.directory)}\nhint: make resumes it")
-            return INTERRUPTED
-        finally:
-            watcher.close()
-            if mirror is not None:
-                mirror.finish()
-    return conclude(run.directory, code)
-
-
-def conclude(run_dir: Path, code: int) -> int:
-    """Print the last lines of a run: what ended badly, the verdict, where the report is."""
-    from kassay.report.text import closing_lines
-
-    for line in closing_lines(run_dir, code):
-        say(line)
-    return code
+    return run(arguments, given)
 
 
 def do_mirror(arguments: argparse.Namespace, given: Given) -> int:
     """Send what of a run its mirrors do not hold yet."""
     from kassay.config import kconfig
     from kassay.mirror.start import resend
+    from kassay.rundir import chosen_run
 
     settings = kconfig.load(paths.config())
-    told = resend(chosen_run(arguments.run, settings), settings)
+    told = resend(chosen_run(paths.results_dir(str(settings["RESULTS"].value)), arguments.run), settings)
     for one in told:
         print(f"{one.mirror}: {one.state}, {one.events} events{': ' + one.reason if one.reason else ''}")
     return EXIT_PASSED if all(one.state == "sent" for one in told) else EXIT_UNMET
 
 
-def chosen_run(name: str | None, settings: "dict[str, Setting]") -> Path:
-    """The directory of a run by its id, the latest if none is given. Raises RunError if it is not there."""
-    run_dir = paths.results_dir(str(settings["RESULTS"].value)) / (name or "latest")
-    if not (run_dir / paths.PLAN).is_file():
-        raise RunError(f"no run `{name or 'latest'}` in {paths.shown(run_dir.parent)}", hint="make runs it")
-    return run_dir
-
-
 def do_report(arguments: argparse.Namespace, given: Given) -> int:
     """Render report.html, report.md, report.json and junit.xml of a run again from its records."""
-    from kassay.config import kconfig
     from kassay.report import render_run
+    from kassay.watch import asked_run
 
-    for path in render_run(chosen_run(arguments.run, kconfig.load(paths.config()))):
+    for path in render_run(asked_run(arguments)):
         print(paths.shown(path))
     return 0
 
@@ -210,6 +152,9 @@ VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "doctor": do_doctor,
     "estimate": do_estimate,
     "run": do_run,
+    "status": watch.do_status,
+    "watch": watch.do_watch,
+    "logs": watch.do_logs,
     "report": do_report,
     "mirror": do_mirror,
     "help": configure.do_help,

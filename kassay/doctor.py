@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kassay import gpus, needs
+from kassay.entry import Stage
 from kassay.errors import SourceError
-from kassay.plan import Plan, Stage
+from kassay.plan import Plan
 from kassay.source import gitmirror
 from kassay.source.address import FULL, checked_ref
 from kassay.source.command import Unreachable
@@ -30,14 +31,14 @@ def lacking(stage: Stage) -> list[str]:
     """What one stage lacks: of its host, and of the remotes of its sources."""
     sources = stage.params.get("sources")
     if not isinstance(sources, dict) or "source_mirror" not in stage.params:
-        return needs.lacks(stage.host)
+        return needs.lacks(stage.host_needs())
     remote = remote_of(stage.params)
     try:
         check(sources)
     except SourceError as error:
         return list(error.messages)
     told = [(name, source_fault(remote, source)) for name, source in sources.items() if source["kind"] == "git"]
-    return needs.lacks(stage.host) + [f"source `{name}`: {fault}" for name, fault in told if fault]
+    return needs.lacks(stage.host_needs()) + [f"source `{name}`: {fault}" for name, fault in told if fault]
 
 
 def source_fault(remote: Remote, source: dict[str, Any]) -> str:

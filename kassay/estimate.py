@@ -10,10 +10,11 @@ from pathlib import Path
 
 from kassay import needs, paths
 from kassay.config import profiles
+from kassay.earlier import Earlier
+from kassay.entry import Stage
 from kassay.errors import KassayError
-from kassay.identity import earlier_results
 from kassay.outcome import load
-from kassay.plan import Plan, Stage
+from kassay.plan import Plan
 
 SECONDS_PER_HOUR = 3600.0
 
@@ -27,9 +28,9 @@ class Known:
     disk_bytes: int
 
 
-def known(results: Path, stage: Stage) -> Known | None:
+def known(earlier: Earlier, stage: Stage) -> Known | None:
     """The newest result of a stage that passed or was rejected, in any run."""
-    for directory in earlier_results(results, stage.name):
+    for directory in earlier.of(stage.name):
         try:
             outcome = load(directory)
         except KassayError:
@@ -43,7 +44,8 @@ def known(results: Path, stage: Stage) -> Known | None:
 
 def lines(plan: Plan, results: Path) -> Iterator[str]:
     """One line a stage, the sums of what is measured, and what the profile itself states."""
-    found = {stage.name: known(results, stage) for stage in plan.stages}
+    earlier = Earlier(results)
+    found = {stage.name: known(earlier, stage) for stage in plan.stages}
     total_s = gpu_s = 0.0
     disk = 0
     for stage in plan.stages:
@@ -52,7 +54,7 @@ def lines(plan: Plan, results: Path) -> Iterator[str]:
             yield f"{stage.name:20} {'-':>10}  no earlier run"
             continue
         total_s += told.duration_s
-        gpu_s += told.duration_s * int(stage.host.get("gpus", 0))
+        gpu_s += told.duration_s * stage.gpus
         disk += told.disk_bytes
         yield f"{stage.name:20} {told.duration_s:8.1f} s  measured in {told.run}"
     unknown = [name for name, told in found.items() if told is None]

@@ -138,6 +138,17 @@ def named(there: Inventory, entry: str) -> str | None:
     return match[1]
 
 
+def devices(there: Inventory, name: str) -> tuple[str, ...]:
+    """All that the name of a device stands for, by UUID where there is one: a GPU has its MIG instances in it.
+
+    `name` is one of those that `visible` gave; two names of one device have something in common here.
+    """
+    for gpu in there.gpus:
+        if name in (str(gpu.index), gpu.uuid):
+            return (gpu.uuid or str(gpu.index), *gpu.instances)
+    return (name,)
+
+
 def usable(there: Inventory) -> list[Gpu]:
     """The physical GPUs that this process may use, once each."""
     seen = visible(there, os.environ.get(VISIBLE))

@@ -1,5 +1,6 @@
 """What this machine is, for the manifest of a run and for the identity of what was measured on it."""
 
+import functools
 import os
 import platform
 import sys
@@ -17,6 +18,7 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@functools.cache
 def processor() -> str:
     """The processor's own name."""
     try:

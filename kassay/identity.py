@@ -5,22 +5,22 @@ the stage loaded, the interpreter's stack, and, for a measurement, the host. `ex
 """
 
 import functools
-import importlib.metadata
 import json
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kassay import digest, host, paths
-from kassay.config.compose import flat
+from kassay.dotted import flat
+from kassay.entry import Stage
 from kassay.errors import RunError
 from kassay.outcome import Outcome, load
-from kassay.plan import Stage
-from kassay.source.tree import frozen_tree
 
 REUSABLE = ("passed", "rejected")
 NEVER_RAN = "never ran"
+UNREADABLE = (RunError, OSError, ValueError, KeyError, TypeError, AttributeError)  # of files that are not what we wrote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,10 @@ class Wanted:
 
     def parts(self) -> dict[str, Any]:
         """The parts of the key that are known before the stage runs."""
+        stage = self.stage
         return {
-            "program": self.stage.program,
-            "params": self.stage.params,
+            "program": stage.program,
+            "params": {"argv": stage.argv, "outputs": stage.outputs} if stage.argv else stage.params,
             "inputs": {name: given.sha256 for name, given in sorted(self.inputs.items())},
             "host": {**host.fingerprint(), "grant_cpus": self.stage.cpus} if self.stage.measures_host else None,
         }
@@ -52,6 +53,8 @@ def tree_input(reference: str) -> Input:
     """A `tree:path` reference; `tree:.` is the whole project as git sees it, its commit included."""
     name = reference.removeprefix("tree:")
     if name == ".":
+        from kassay.source.tree import frozen_tree
+
         return Input(path=paths.ROOT, sha256=digest.of_value(frozen_tree(paths.ROOT)))
     path = paths.place(name)
     return Input(path=path, sha256=digest.of_path(path))
@@ -83,16 +86,6 @@ def lacking(stage: Stage, outcomes: dict[str, Outcome]) -> str:
     return "; ".join(f"reads `{owner}.{name}`, which `{owner}` did not leave" for owner, name in gone)
 
 
-def find_earlier(results: Path, wanted: Wanted, why: str) -> tuple[Path | None, str]:
-    """The newest result of any run that answers `wanted`; else `why`, or what says more than `never ran`."""
-    for directory in earlier_results(results, wanted.stage.name):
-        other = explain(directory, wanted) or measured_elsewhere(directory)
-        if other is None:
-            return directory, ""
-        why = other if why == NEVER_RAN else why
-    return None, why
-
-
 def measured_elsewhere(directory: Path) -> str | None:
     """Where another run's measurement was made, if not on a host like this one; its own run keeps it all the same."""
     there = json.loads((directory / paths.RECEIPT).read_bytes()).get("host")
@@ -101,25 +94,58 @@ def measured_elsewhere(directory: Path) -> str | None:
     return f"was measured on another host ({there['processor']}, {there['cpus']} cores)"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A result that is there, as far as it can be read, and why it does not answer what is wanted."""
+
+    directory: Path
+    outcome: Outcome | None
+    receipt: dict[str, Any]
+    why: str | None  # None: it answers
+
+    def made(self) -> Outcome:
+        """The outcome of a result that is there."""
+        assert self.outcome is not None, "a bug: nothing was found"
+        return self.outcome
+
+    def intact(self) -> bool:
+        """Whether it ended as a result, and its artifacts are what it left, whatever else has changed."""
+        try:
+            return self.outcome is not None and changed_file(self.directory, self.outcome, self.receipt) is None
+        except UNREADABLE:
+            return False
+
+
 def explain(directory: Path, wanted: Wanted) -> str | None:
     """Why the result in `directory` does not answer `wanted`, or None if it does."""
+    return examine(directory, wanted).why
+
+
+def examine(directory: Path, wanted: Wanted) -> Found:
+    """The result in `directory` beside what is wanted."""
     try:
         outcome = load(directory)
         if outcome is None:
-            return NEVER_RAN if not directory.exists() else "did not finish"
+            return nothing(directory, NEVER_RAN if not directory.exists() else "did not finish")
         if outcome.word not in REUSABLE:
-            return f"was {outcome.word}"
+            return nothing(directory, f"was {outcome.word}")
         key = json.loads((directory / paths.REQUEST).read_bytes())["key"]
         receipt = json.loads((directory / paths.RECEIPT).read_bytes())
-        return (
+        why = (
             first_difference(key, wanted.parts())
             or str(receipt.get("asks_again", ""))
             or changed_code(receipt)
             or ("" if "stack" in wanted.inputs else changed_environment(receipt))
             or changed_file(directory, outcome, receipt)
         )
-    except (RunError, FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"its files cannot be read: {type(error).__name__}"  # it is set aside, not lost
+        return Found(directory=directory, outcome=outcome, receipt=receipt, why=why)
+    except UNREADABLE as error:
+        return nothing(directory, f"its files cannot be read: {type(error).__name__}")  # it is set aside, not lost
+
+
+def nothing(directory: Path, why: str) -> Found:
+    """No result, and why."""
+    return Found(directory=directory, outcome=None, receipt={}, why=why)
 
 
 def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
@@ -159,6 +185,9 @@ def changed_code(receipt: dict[str, Any]) -> str | None:
 
 def changed_environment(receipt: dict[str, Any]) -> str | None:
     """What differs in this process's own environment, in which a stage without a stack runs."""
+    if receipt["python"] is None:  # a plain executable
+        now, before = which(receipt["argv0"]), receipt["executable"]
+        return None if now == before else f"executable {before} -> {now or 'absent'}"
     if receipt["python"] != (now := sys.version.split()[0]):
         return f"Python {receipt['python']} -> {now}"
     for name, version in receipt["packages"].items():
@@ -167,9 +196,14 @@ def changed_environment(receipt: dict[str, Any]) -> str | None:
     return None
 
 
+which = functools.cache(shutil.which)
+
+
 @functools.cache
 def installed(name: str) -> str:
     """The version of a distribution of this environment, or `absent`."""
+    import importlib.metadata  # it takes as long as all of ours together
+
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -183,13 +217,3 @@ def changed_file(directory: Path, outcome: Outcome, receipt: dict[str, Any]) -> 
         if not path.is_file() or digest.of_file(path) != sha256:
             return f"{'artifact ' + path.name if path in files else path} is gone or was changed"
     return None
-
-
-def earlier_results(results: Path, stage: str) -> list[Path]:
-    """Real directories of this stage in all runs, set aside ones too, newest first; links are passed over."""
-    runs = [run for run in results.iterdir() if not run.is_symlink()] if results.is_dir() else []
-    places = [run / "stages" for run in runs]
-    found = [path for place in places for path in (place / stage, *place.glob(f".{stage}.stale-*")) if path.is_dir()]
-    asked = {path: path / paths.REQUEST for path in found if not path.is_symlink()}
-    there = [path for path, request in asked.items() if request.is_file()]
-    return sorted(there, key=lambda path: asked[path].stat().st_mtime, reverse=True)

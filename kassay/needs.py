@@ -1,9 +1,10 @@
 """What a stage needs of its host, and what of it is lacking: asked by `make doctor` for all stages, and by each stage
 before it begins, on the host where it runs.
 
-    host: {gpus: 1, gpu_memory_gib: 70, capability: "9.0", tools: [nvcc, g++], disk_gib: 100, tokens: [HF_TOKEN]}
+    host: {gpu_memory_gib: 70, capability: "9.0", tools: [nvcc, g++], disk_gib: 100, tokens: [HF_TOKEN]}
 
-A token is told by name only; its value is never read into anything.
+How many GPUs it gets is one of its resources; `lacks` is told of it under `gpus`. A token is told by name only; its
+value is never read into anything.
 """
 
 import os
@@ -16,7 +17,6 @@ from kassay import gpus, paths
 MIB_PER_GIB = 1024
 TOOLKITS = ("CUDA_HOME", "CUDA_PATH")  # whose bin/ has the compiler
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "gpus": ((int,), "a whole number from 1 on"),
     "gpu_memory_gib": ((int, float), "a number above 0"),
     "capability": ((str,), 'a text such as "9.0"'),
     "disk_gib": ((int, float), "a number above 0"),
@@ -43,7 +43,7 @@ def malformed(needs: dict[str, Any]) -> list[str]:
 
 
 def lacks(needs: dict[str, Any]) -> list[str]:
-    """What this host lacks of it, exactly; empty if it has all."""
+    """What this host lacks of it, exactly; empty if it has all. `gpus` is the number that the stage asks for."""
     found = lacking_gpus(needs) if {"gpus", "gpu_memory_gib", "capability"} & set(needs) else []
     found += [f"tool `{tool}` is not on PATH" for tool in needs.get("tools", []) if not has_tool(tool)]
     if "disk_gib" in needs:
@@ -59,10 +59,10 @@ def lacking_gpus(needs: dict[str, Any]) -> list[str]:
         return [f"the GPUs cannot be asked: {there.error}"]
     if there.state == "absent":
         return [f"{wanted} GPU is needed, and there is no nvidia-smi"]
-    usable = gpus.usable(there)
-    if len(usable) < wanted:
+    usable, seen = gpus.usable(there), len(gpus.visible(there, os.environ.get(gpus.VISIBLE)))
+    if seen < wanted:
         hidden = f" ({gpus.VISIBLE}=`{os.environ[gpus.VISIBLE]}`)" if gpus.VISIBLE in os.environ else ""
-        return [f"{wanted} GPU is needed, {len(usable)} of {len(there.gpus)} may be used{hidden}"]
+        return [f"{wanted} GPU is needed, {seen} of {len(there.gpus)} may be used{hidden}"]
     found = []
     memory_gib = float(needs.get("gpu_memory_gib", 0))
     for gpu in usable[:wanted]:

@@ -18,7 +18,7 @@ from kassay.record import plain, require_schema
 
 Word = Literal["passed", "rejected", "unmet", "blocked", "crashed"]
 WORDS: tuple[Word, ...] = get_args(Word)
-SCHEMA = "kassay.outcome/1"
+SCHEMA = "kassay.outcome/2"
 
 # A stage program's exit status for each outcome that it can declare itself.
 EXIT_OF: dict[Word, int] = {"passed": EXIT_PASSED, "rejected": EXIT_REJECTED, "unmet": EXIT_UNMET}
@@ -45,6 +45,8 @@ class Outcome:
     artifacts: dict[str, Artifact]
     started_at: str  # UTC, ISO 8601
     duration_s: float
+    attempt: int  # 1, and one more for every retry after a crash; 0 if it was not started
+    grant: dict[str, Any] | None  # cores, memory, GPUs that it had; None if it was not started
 
     def __post_init__(self) -> None:
         if self.word not in WORDS:
@@ -57,13 +59,13 @@ class Outcome:
         """Whether stages below may read what this one left."""
         return self.word == "passed"
 
-    def save(self, directory: Path) -> None:
-        """Write outcome.json, as the last file of the stage."""
+    def save(self, directory: Path, durable: bool = True) -> None:
+        """Write outcome.json, as the last file of the stage; one that is not durable yet is so after `digest.sync`."""
         body: dict[str, Any] = {"schema": SCHEMA, **asdict(self)}
         nonfinite: list[str] = []
         body["metrics"] = plain(self.metrics, "metrics", nonfinite)
         body["nonfinite"] = nonfinite
-        digest.write_json(directory / paths.OUTCOME, body)
+        (digest.write_json if durable else digest.write_soon)(directory / paths.OUTCOME, body)
 
 
 def load(directory: Path) -> Outcome | None:

@@ -7,6 +7,7 @@
 A name means one thing: a workflow, profile, fragment, stage program or `tree:` path that two trees hold is an error.
 """
 
+import functools
 import os
 from pathlib import Path
 
@@ -37,6 +38,8 @@ PLAN = "plan.json"
 MANIFEST = "manifest.json"
 EVENTS = "events.jsonl"
 LOCK = ".lock"
+OWNER = ".lock.owner"  # who has the run
+KEPT = "kept.json"  # stale results that were kept on demand, and in what they are stale
 FROZEN = "frozen.json"  # refs of this run that a remote may move, and the commits that they stay at
 
 # Files and folders of a stack, build/stacks/<key>.
@@ -56,9 +59,14 @@ def build() -> Path:
 
 def trees() -> list[Path]:
     """Our own tree, then those of KASSAY_PATH. Raises ConfigError for an entry that is none."""
-    found = [ROOT]
+    return list(_trees(ROOT, os.environ.get(OUTSIDE, "")))
+
+
+@functools.lru_cache(maxsize=8)
+def _trees(root: Path, outside: str) -> tuple[Path, ...]:
+    found = [root]
     errors = []
-    for entry in filter(None, os.environ.get(OUTSIDE, "").split(os.pathsep)):
+    for entry in filter(None, outside.split(os.pathsep)):
         path = Path(entry).resolve()
         if bad := sorted(UNSAFE & set(str(path))):
             errors.append(f"{OUTSIDE}: `{entry}` holds {bad[0]!r}, which a Kconfig file cannot name")
@@ -68,7 +76,7 @@ def trees() -> list[Path]:
             found.append(path)
     if errors:
         raise ConfigError(*errors, hint=f"{OUTSIDE}=<folder>[:<folder>…] make …")
-    return found
+    return tuple(found)
 
 
 def places(relative: str) -> list[Path]:

@@ -1,55 +1,24 @@
 """A plan: every stage fully evaluated before anything starts, and the hash of it all.
 
-Edges come from the references in `inputs`, so none can be forgotten: `stage.artifact` names what another stage leaves,
-`stage.*.artifact` the same of every member of an `each`, `tree:path` a file or folder of the project or of KASSAY_PATH.
 `after: all` runs a stage when all others have ended, whatever their outcome. All errors of a workflow are reported
-together.
+together (kassay.entry: what an entry may hold).
 """
 
+import functools
+import heapq
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kassay import digest, needs, paths
-from kassay.config.compose import compose, flat
-from kassay.config.kconfig import Setting
-from kassay.config.profiles import full_name
+from kassay import digest, paths
+from kassay.config.setting import Setting
+from kassay.dotted import flat
+from kassay.entry import NAME, Stage, expand
 from kassay.errors import ConfigError, PlanError
 
-SCHEMA = "kassay.plan/1"
-STAGE_KEYS = {"program", "inputs", "params", "resources", "host", "stop", "each", "after", "measures"}
-MAPPINGS = ("inputs", "params", "resources", "host", "each")
-ONLY = {"after": "all", "measures": "host"}
-RESOURCES: dict[str, tuple[tuple[type, ...], str]] = {
-    "cpus": ((int,), "a whole number from 1 on"),
-    "memory_gib": ((int, float), "a number above 0"),
-    "exclusive": ((bool,), "true or false"),
-}
-NAME = re.compile(r"[a-z][a-z0-9-]*")
+SCHEMA = "kassay.plan/2"
 PROFILE = re.compile(r"[A-Za-z0-9][\w.+-]*")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """One node of the DAG."""
-
-    name: str
-    program: str  # file stages/<program>.py
-    params: dict[str, Any]
-    inputs: dict[str, str]  # input name -> `stage.artifact` or `tree:path`
-    cpus: int
-    memory_gib: float
-    exclusive: bool  # nothing else of this run beside it
-    after_all: bool
-    measures_host: bool  # its result holds for this host only
-    host: dict[str, Any]  # what it needs of the host (kassay.needs)
-    stop: str  # the predeclared rule by which this plan does not run it, in words; empty if it runs
-
-    def needs(self) -> list[str]:
-        """Names of the stages whose artifacts this one reads."""
-        given = (reference for reference in self.inputs.values() if not reference.startswith("tree:"))
-        return sorted({reference.rpartition(".")[0] for reference in given})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,21 +32,38 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The content of plan.json."""
-        body = {"schema": SCHEMA, **asdict(self), "hash": self.hash()}
-        body["stages"] = [asdict(stage) for stage in self.stages]
-        return body
+        stages = [vars(stage) for stage in self.stages]
+        head = {"schema": SCHEMA, "profile": self.profile, "workflow": self.workflow}
+        return {**head, "stages": stages, "config": self.config, "hash": self.hash()}
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> "Plan":
+        """The plan of a plan.json's content; its hash is computed anew."""
+        stages = tuple(Stage(**stage) for stage in body["stages"])
+        return cls(profile=body["profile"], workflow=body["workflow"], stages=stages, config=body["config"])
 
     def hash(self) -> str:
         """Hex SHA-256 over everything that decides results: stages, parameters, studies. No path of this machine."""
-        return digest.of_value([self.workflow, [asdict(stage) for stage in self.stages], self.config])
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> str:
+        return digest.of_value([self.workflow, [vars(stage) for stage in self.stages], self.config])
 
     def stage(self, name: str) -> Stage:
         """The stage of that name."""
-        return next(stage for stage in self.stages if stage.name == name)
+        return self._by_name[name]
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Stage]:
+        return {stage.name: stage for stage in self.stages}
 
 
 def of_settings(settings: dict[str, Setting], overrides: list[str]) -> Plan:
     """The plan of a configuration. Raises ConfigError, or PlanError with all faults at once."""
+    from kassay.config.compose import compose
+    from kassay.config.profiles import full_name
+
     workflow = str(settings["WORKFLOW"].value)
     composed = compose(paths.place(f"{paths.WORKFLOWS}/{workflow}"), settings, overrides)
     profile = full_name(str(settings["PROFILE"].value), str(settings["FRAGMENTS"].value)) or "custom"
@@ -94,11 +80,15 @@ def build(profile: str, workflow: str, composed: dict[str, Any]) -> Plan:
     if not isinstance(entries, dict) or not entries:
         raise PlanError(f"workflow `{workflow}`: it has no `stages`")
     stages = [stage for name, body in entries.items() for stage in expand(str(name), body, errors)]
-    names = [stage.name for stage in stages]
+    names = {stage.name: index for index, stage in enumerate(stages)}
     broken = set(map(str, entries)) - {name.partition(".")[0] for name in names}  # reported once, not by every reader
-    stages = [expand_globs(stage, names, broken, errors) for stage in stages]
+    stages = [expand_globs(stage, list(names), broken, errors) for stage in stages]
+    known = [path.stem for path in paths.entries(paths.STAGES, "*.py")]
+    last = {stage.name for stage in stages if stage.after_all}
     for stage in stages:
-        errors += faults(stage, names, broken)
+        errors += faults(stage, known, names, broken)
+        if not stage.after_all and (late := last & set(stage.needs())):
+            errors.append(f"stage `{stage.name}`: it reads `{min(late)}`, which comes after all others")
     ordered = in_order(stages, errors)
     if errors:
         raise PlanError(*(f"workflow `{workflow}`: {error}" for error in errors))
@@ -112,100 +102,10 @@ def finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def expand(name: str, body: Any, errors: list[str]) -> list[Stage]:
-    """The stages of one entry: one, or one per member of its `each`; none of an entry that is malformed."""
-    if not NAME.fullmatch(name):
-        errors.append(f"stage `{name}`: a name is lower-case letters, digits and `-`")
-        return []
-    if not isinstance(body, dict):
-        errors.append(f"stage `{name}`: it has no content")
-        return []
-    if found := malformed(body):
-        errors.extend(f"stage `{name}`: {message}" for message in found)
-        return []
-    if "each" not in body:
-        return [make(name, body)]
-    (variable, members), rest = next(iter(body["each"].items())), {k: v for k, v in body.items() if k != "each"}
-    return [make(f"{name}.{member}", substitute(rest, variable, member)) for member in members]
-
-
-def malformed(body: dict[str, Any]) -> list[str]:
-    """What is wrong with the form of one entry."""
-    found = [
-        f"unknown key `{key}`, allowed are {', '.join(sorted(STAGE_KEYS))}" for key in sorted(set(body) - STAGE_KEYS)
-    ]
-    found += [f"`{key}` is no mapping" for key in MAPPINGS if not isinstance(body.get(key, {}), dict)]
-    given = {key: body[key] for key in ONLY if key in body}
-    found += [f"`{key}` is `{value}`, allowed is `{ONLY[key]}`" for key, value in given.items() if value != ONLY[key]]
-    inputs = body.get("inputs", {})
-    if isinstance(inputs, dict):
-        found += [f"input `{key}` is `{value}`, not a reference" for key, value in inputs.items() if not is_text(value)]
-    each = body.get("each", {"one": ["member"]})
-    if isinstance(each, dict):
-        members = next(iter(each.values()), None)
-        if len(each) != 1 or not isinstance(members, list) or not members or not all(map(is_text, members)):
-            found.append("`each` names one variable and its list of names")
-        elif len(set(members)) != len(members):
-            found.append("`each` has a name twice")
-    if not isinstance(body.get("stop") or "", str):
-        found.append(f"`stop` is `{body['stop']}`, allowed is the rule in words, or nothing")
-    if isinstance(body.get("host", {}), dict):
-        found += needs.malformed(body.get("host", {}))
-    resources = body.get("resources", {})
-    return found + (malformed_resources(resources) if isinstance(resources, dict) else [])
-
-
-def malformed_resources(resources: dict[str, Any]) -> list[str]:
-    """What is wrong with the resources of one entry; cores and memory must be told."""
-    found = [
-        f"unknown resource `{word}`, allowed are {', '.join(sorted(RESOURCES))}"
-        for word in sorted(set(resources) - set(RESOURCES))
-    ]
-    for word, (kinds, allowed) in RESOURCES.items():
-        value = resources.get(word, False if word == "exclusive" else None)
-        if value is None:
-            found.append(f"resources lack `{word}`")
-        elif type(value) not in kinds or (word != "exclusive" and not 0 < value < math.inf):
-            found.append(f"resource `{word}` is `{value}`, allowed is {allowed}")
-    return found
-
-
-def is_text(value: Any) -> bool:
-    """Whether a value is a text that is not empty."""
-    return isinstance(value, str) and value != ""
-
-
-def substitute(value: Any, variable: str, member: str) -> Any:
-    """`value` with `{variable}` replaced by `member` in every string."""
-    if isinstance(value, str):
-        return value.replace("{" + variable + "}", member)
-    if isinstance(value, list):
-        return [substitute(item, variable, member) for item in value]
-    if isinstance(value, dict):
-        return {key: substitute(item, variable, member) for key, item in value.items()}
-    return value
-
-
-def make(name: str, body: dict[str, Any]) -> Stage:
-    """The stage of a well-formed entry."""
-    resources = body["resources"]
-    return Stage(
-        name=name,
-        program=str(body.get("program", "")),
-        params=body.get("params", {}),
-        inputs=body.get("inputs", {}),
-        cpus=resources["cpus"],
-        memory_gib=float(resources["memory_gib"]),
-        exclusive=resources.get("exclusive", False),
-        after_all="after" in body,
-        measures_host="measures" in body,
-        host=body.get("host", {}),
-        stop=body.get("stop") or "",
-    )
-
-
 def expand_globs(stage: Stage, names: list[str], broken: set[str], errors: list[str]) -> Stage:
     """`group: stage.*.artifact` becomes `group.member: stage.member.artifact` for every member."""
+    if not any(".*." in reference for reference in stage.inputs.values()):
+        return stage
     inputs: dict[str, str] = {}
     for key, reference in stage.inputs.items():
         head, star, tail = reference.partition(".*.")
@@ -216,16 +116,15 @@ def expand_globs(stage: Stage, names: list[str], broken: set[str], errors: list[
         if not members and head not in broken:
             errors.append(f"stage `{stage.name}`: input `{key}` names `{reference}`, but no stage `{head}.…` exists")
         inputs |= {f"{key}.{member}": f"{head}.{member}.{tail}" for member in members}
-    return Stage(**{**{field: getattr(stage, field) for field in Stage.__dataclass_fields__}, "inputs": inputs})
+    return replace(stage, inputs=inputs)
 
 
-def faults(stage: Stage, names: list[str], broken: set[str]) -> list[str]:
+def faults(stage: Stage, known: list[str], names: dict[str, int], broken: set[str]) -> list[str]:
     """What is wrong with one stage: its program, its inputs."""
     found = []
-    known = [path.stem for path in paths.entries(paths.STAGES, "*.py")]
-    if stage.program not in known or not NAME.fullmatch(stage.program.replace("_", "-")):
+    if not stage.argv and (stage.program not in known or not NAME.fullmatch(stage.program.replace("_", "-"))):
         found.append(f"stage `{stage.name}`: unknown program `{stage.program}`, allowed are {', '.join(known)}")
-    elif fault := misplaced(f"{paths.STAGES}/{stage.program}.py"):
+    elif not stage.argv and (fault := misplaced(f"{paths.STAGES}/{stage.program}.py")):
         found.append(f"stage `{stage.name}`: program {fault}")
     for key, reference in stage.inputs.items():
         if reference.startswith("tree:"):
@@ -247,20 +146,29 @@ def misplaced(relative: str) -> str:
 
 
 def in_order(stages: list[Stage], errors: list[str]) -> list[Stage]:
-    """Topological order that keeps the file's order where it can; a cycle is an error that names its stages."""
-    names = {stage.name for stage in stages}
+    """Topological order that keeps the file's order where it can; a cycle is an error that names its stages.
+
+    What comes after all others comes last; what reads an artifact of such a stage waits for it there.
+    """
+    index = {stage.name: position for position, stage in enumerate(stages)}
+    readers: dict[str, list[int]] = {name: [] for name in index}
+    lacks = [0] * len(stages)
+    for position, stage in enumerate(stages):
+        for name in stage.needs():
+            if name in index:
+                readers[name].append(position)
+                lacks[position] += 1
+    ready = [(stage.after_all, position) for position, stage in enumerate(stages) if lacks[position] == 0]
+    heapq.heapify(ready)
     done: list[Stage] = []
-    waiting = list(stages)
-    while waiting:
-        finished = {stage.name for stage in done}
-        ready = next(
-            (stage for stage in waiting if not stage.after_all and set(stage.needs()) & names <= finished), None
-        )
-        if ready is None and all(stage.after_all for stage in waiting):
-            ready = waiting[0]
-        if ready is None:
-            errors.append("a cycle: " + ", ".join(f"`{stage.name}` needs {stage.needs()}" for stage in waiting))
-            return done
-        waiting.remove(ready)
-        done.append(ready)
+    while ready:
+        _, position = heapq.heappop(ready)
+        done.append(stages[position])
+        for reader in readers[stages[position].name]:
+            lacks[reader] -= 1
+            if lacks[reader] == 0:
+                heapq.heappush(ready, (stages[reader].after_all, reader))
+    if len(done) < len(stages):
+        waiting = [stage for position, stage in enumerate(stages) if lacks[position] > 0]
+        errors.append("a cycle: " + ", ".join(f"`{stage.name}` needs {stage.needs()}" for stage in waiting))
     return done

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kassay import identity, paths
+from kassay.earlier import Earlier
+from kassay.entry import Stage
 from kassay.identity import Wanted
-from kassay.outcome import Outcome, load
-from kassay.plan import Plan, Stage
+from kassay.outcome import Outcome
+from kassay.plan import Plan
 from kassay.rundir import earlier_run
 
 
@@ -17,9 +19,9 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
     for stage in plan.stages:
         yield from sources_of(stage)
     current: dict[str, tuple[Path, Outcome]] = {}
-    own = earlier_run(plan, results)
+    own, earlier = earlier_run(plan, results), Earlier(results)
     for stage in plan.stages:
-        why = would_run(stage, results, own, current)
+        why = would_run(stage, earlier, own, current)
         state = f"up to date ({current[stage.name][0].parent.parent.name})" if why is None else f"runs: {why}"
         yield f"{stage.name:20} {why if why is not None and why.startswith('blocked: ') else state}"
         for name, reference in stage.inputs.items():
@@ -38,7 +40,7 @@ def sources_of(stage: Stage) -> Iterator[str]:
             yield f"source {name:14} {source['distribution']}=={source['version']}"
 
 
-def would_run(stage: Stage, results: Path, own: Path | None, current: dict[str, tuple[Path, Outcome]]) -> str | None:
+def would_run(stage: Stage, earlier: Earlier, own: Path | None, current: dict[str, tuple[Path, Outcome]]) -> str | None:
     """Why the stage would run, or None; a result that is there is added to `current`. `own` is this plan's run."""
     if stage.after_all:
         return "after all others"
@@ -53,12 +55,11 @@ def would_run(stage: Stage, results: Path, own: Path | None, current: dict[str, 
     if reason := identity.lacking(stage, outcomes):
         return reason
     wanted = Wanted(stage=stage, inputs=identity.resolve(stage, current))
-    why = identity.NEVER_RAN if own is None else identity.explain(paths.stage_dir(own, stage.name), wanted)
-    directory = None if own is None or why is not None else paths.stage_dir(own, stage.name)
-    if why is not None:
-        directory, why = identity.find_earlier(results, wanted, why)
-    outcome = None if directory is None else load(directory)
-    if directory is None or outcome is None:
-        return why
-    current[stage.name] = (directory, outcome)
-    return None
+    found = identity.nothing(earlier.results, identity.NEVER_RAN)
+    if own is not None:
+        found = identity.examine(paths.stage_dir(own, stage.name), wanted)
+    if found.why is not None:
+        found = earlier.find(wanted, found.why)
+    if found.why is None:
+        current[stage.name] = (found.directory, found.made())
+    return found.why

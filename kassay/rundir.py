@@ -3,15 +3,16 @@
 import json
 import os
 import secrets
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from kassay import digest, host, paths
-from kassay.config.kconfig import Setting
+from kassay.config.setting import Setting
+from kassay.earlier import STALE
 from kassay.errors import RunError
+from kassay.lock import held
 from kassay.plan import Plan
 from kassay.stage import utc_now
 
@@ -24,11 +25,14 @@ class Setup:
     settings: dict[str, Setting]
     overrides: list[str]
     interpreter: str  # of stages without a stack
-    timeout_s: float
+    timeout_s: float  # of stages that name none
+    only: frozenset[str]  # run these and what they need; all if empty
+    force: frozenset[str]  # run these whatever is there
+    keep: frozenset[str]  # take what is there of these, stale or not
 
 
-def set_aside(directory: Path) -> None:
-    """Rename a stale stage directory to `.<name>.stale-<n>`; a link to another run's is only taken away.
+def set_aside(directory: Path) -> Path | None:
+    """Rename a stale stage directory to `.<name>.stale-<n>` and say where it is; a link to another run is taken away.
 
     Other runs' links to it follow, so that what they reused stays what it was.
     """
@@ -36,12 +40,14 @@ def set_aside(directory: Path) -> None:
         directory.unlink()
     elif directory.exists():
         n = 1
-        while (target := directory.with_name(f".{directory.name}.stale-{n}")).exists():
+        while (target := directory.with_name(f".{directory.name}{STALE}{n}")).exists():
             n += 1
         links = [link for link in directory.parents[2].glob(f"*/stages/{directory.name}") if points_to(link, directory)]
         directory.rename(target)
         for link in links:
             link_to(link, target)
+        return target
+    return None
 
 
 def same_request(directory: Path, request: dict[str, Any]) -> bool:
@@ -50,7 +56,16 @@ def same_request(directory: Path, request: dict[str, Any]) -> bool:
         before = json.loads((directory / paths.REQUEST).read_bytes())
     except (OSError, ValueError):
         return False  # it was never asked as a whole
-    return isinstance(before, dict) and before | {"environment": None} == request | {"environment": None}
+    volatile = {"environment": None, "grant": None, "attempt": None, "timeout_s": None}
+    return isinstance(before, dict) and before | volatile == request | volatile
+
+
+def short_of_disk(run_dir: Path, wanted_gib: float) -> str:
+    """What the results folder lacks of the space that is wanted, in words; empty if it is there."""
+    free_gib = shutil.disk_usage(run_dir).free / 2**30
+    if free_gib >= wanted_gib:
+        return ""
+    return f"{paths.shown(run_dir.parent)} has {free_gib:.1f} GiB free, {wanted_gib:g} are needed"
 
 
 def points_to(link: Path, directory: Path) -> bool:
@@ -74,12 +89,20 @@ def open_run(plan: Plan, setup: Setup) -> Path:
         if not results.is_dir():
             results.mkdir(parents=True)
             (results / ".gitignore").write_text("*\n")  # or what comes out would be part of the frozen tree
-        with filelock.FileLock(results / paths.LOCK):
+        with held(results / paths.LOCK, wait=True):
             directory = earlier_run(plan, results) or new_run(plan, setup)
             point_latest(results, directory.name)
     except OSError as error:
         raise RunError(f"{results}: cannot be written: {error.strerror}", hint="make RESULTS=<folder>") from None
     return directory
+
+
+def chosen_run(results: Path, name: str | None) -> Path:
+    """The directory of a run by its id, the latest if none is given. Raises RunError if it is not there."""
+    run_dir = results / (name or "latest")
+    if not (run_dir / paths.PLAN).is_file():
+        raise RunError(f"no run `{name or 'latest'}` in {paths.shown(results)}", hint="make runs it")
+    return run_dir
 
 
 def earlier_run(plan: Plan, results: Path) -> Path | None:
@@ -125,3 +148,12 @@ def manifest(plan: Plan, setup: Setup, run: str) -> dict[str, Any]:
         "settings": {name: asdict(setting) for name, setting in setup.settings.items()},
         "overrides": setup.overrides,
     }
+
+
+def kept_of(run_dir: Path) -> dict[str, str]:
+    """Stage -> in what its result, which was kept on demand, is stale."""
+    try:
+        told = json.loads((run_dir / paths.KEPT).read_bytes())["stages"]
+        return {str(name): str(why) for name, why in told.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

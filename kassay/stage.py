@@ -58,6 +58,7 @@ class Stage:
         self.params: dict[str, Any] = self.request["params"]
         self.inputs = {name: Path(given["path"]) for name, given in self.request["inputs"].items()}
         self.cpus: int = self.request["grant"]["cpus"]
+        self.gpus: int = self.request["grant"]["gpus"]
         self.started = time.monotonic()
         self.started_at = utc_now()
         self.artifacts: dict[str, Artifact] = {}
@@ -149,7 +150,16 @@ class Stage:
             artifacts=self.artifacts,
             started_at=self.started_at,
             duration_s=round(time.monotonic() - self.started, 3),
+            attempt=self.request["attempt"],
+            grant=self.grant(),
         ).save(self.directory)
+
+    def grant(self) -> dict[str, Any]:
+        """What the stage was granted; where a cluster chose the GPUs, those that it finds."""
+        given: dict[str, Any] = self.request["grant"]
+        if given["gpus"] and given["gpu_ids"] is None:
+            return given | {"gpu_ids": list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))}
+        return given
 
     def receipt(self) -> dict[str, Any]:
         """What really ran: interpreter, packages, and the project files that were loaded, with their digests."""

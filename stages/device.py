@@ -21,7 +21,7 @@ def run(stage: Stage) -> Metrics | Rejection:
     if not torch.cuda.is_available():
         raise Unmet(f"torch {torch.__version__} of the stack sees no GPU")
     there = gpus.usable(gpus.inventory())
-    wanted = stage.params["gpus"]
+    wanted = stage.gpus
     if torch.cuda.device_count() < wanted:
         raise Unmet(f"torch sees {torch.cuda.device_count()} GPUs, {wanted} are needed")
     rates, faults = {}, []

@@ -2,6 +2,8 @@
 
 import shutil
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +35,16 @@ class Silent:
     def event(self, event: Event) -> None:
         self.events.append(event)
 
-    def tick(self, states: dict[str, str]) -> None:
+    def tick(self, states: dict[str, str], waits_for: Callable[[str], str]) -> None:
         pass
+
+
+def setup_of(results: Path, interpreter: str, timeout_s: float, **chosen: set[str]) -> Setup:
+    """What a driver knows besides the plan."""
+    names = {word: frozenset(chosen.get(word, ())) for word in ("only", "force", "keep")}
+    return Setup(
+        results=results, settings={}, overrides=[], interpreter=interpreter, timeout_s=timeout_s, **names
+    )
 
 
 class Project:
@@ -54,21 +64,21 @@ class Project:
 
     def plan(self, stages: dict[str, Any], profile: str = "toy") -> plan.Plan:
         """The plan of a workflow; resources are filled in."""
-        full = {name: {"resources": {"cpus": 1, "memory_gib": 0.1}, **body} for name, body in stages.items()}
+        given: dict[str, Any] = {"resources": {"cpus": 1, "memory_gib": 0.1}}
+        full = {name: {**given, **body} for name, body in stages.items()}
         return plan.build(profile, "toy", {"stages": full})
 
-    def open(self, stages: dict[str, Any], timeout_s: float = 60.0) -> Run:
-        """A run that has not started."""
-        setup = Setup(results=self.results, settings={}, overrides=[], interpreter=sys.executable, timeout_s=timeout_s)
-        return Run(self.plan(stages), setup, self.engine())
+    def open(self, stages: dict[str, Any], timeout_s: float = 60.0, **chosen: set[str]) -> Run:
+        """A run that has not started; `chosen` are only, force and keep."""
+        return Run(self.plan(stages), setup_of(self.results, sys.executable, timeout_s, **chosen), self.engine())
 
     def engine(self) -> Engine:
         """What starts the stages; a test may put another in its place."""
         return LocalEngine(cpus=2, memory_gib=4)
 
-    def go(self, stages: dict[str, Any], timeout_s: float = 60.0) -> "Went":
+    def go(self, stages: dict[str, Any], timeout_s: float = 60.0, **chosen: set[str]) -> "Went":
         """Run to the end."""
-        run = self.open(stages, timeout_s)
+        run = self.open(stages, timeout_s, **chosen)
         watcher = Silent()
         code = run.go(watcher)
         return Went(run, watcher, code)
@@ -84,6 +94,14 @@ class Went:
         self.reasons = {name: outcome.reason for name, outcome in run.outcomes.items()}
         self.started = {e.stage: e.why for e in watcher.events if e.event == "stage_started"}
         self.reused = {e.stage: e.why for e in watcher.events if e.event == "stage_reused"}
+
+
+@pytest.fixture(autouse=True)
+def locks_of_this_test(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks between drivers lie in the temporary folder: other runs on this host are no part of a test."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
 
 @pytest.fixture

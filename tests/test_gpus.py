@@ -94,6 +94,20 @@ def four() -> Inventory:
 
 
 @pytest.mark.parametrize(
+    ("name", "made_of"),
+    [
+        ("0", ("GPU-0a1b2c3d-9", "MIG-00112233-4455-6677-8899-aabbccddeeff")),
+        ("GPU-0a1b2c3d-9", ("GPU-0a1b2c3d-9", "MIG-00112233-4455-6677-8899-aabbccddeeff")),
+        ("MIG-00112233-4455-6677-8899-aabbccddeeff", ("MIG-00112233-4455-6677-8899-aabbccddeeff",)),
+        ("2", ("GPU-2a1b2c3d-9",)),
+        ("7", ("7",)),
+    ],
+)
+def test_what_a_name_stands_for(name: str, made_of: tuple[str, ...]) -> None:
+    assert gpus.devices(four(), name) == made_of
+
+
+@pytest.mark.parametrize(
     ("setting", "seen"),
     [
         ("0,-1,1", ["0"]),

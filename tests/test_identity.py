@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kassay import host, identity, paths
+from kassay.earlier import Earlier
 from kassay.identity import Input, Wanted
 from kassay.preview import preview
 from tests.conftest import Project
@@ -154,5 +155,5 @@ def test_earlier_results_are_newest_first_and_never_links(project: Project) -> N
     other = project.go({"a": {"program": "ok", "params": {"value": 9}}})
     third = project.go({**STAGES, "b": {"program": "ok"}})
     assert (third.run.directory / "stages" / "a").is_symlink()
-    found = identity.earlier_results(project.results, "a")
+    found = Earlier(project.results).of("a")
     assert found == [paths.stage_dir(went.run.directory, "a") for went in (other, first)]

@@ -10,7 +10,7 @@ from kassay import doctor, estimate, gpus, needs, paths
 from kassay.errors import PlanError
 from tests.conftest import Project
 from tests.source.gitrepo import C1, git, upstream
-from tests.test_gpus import fake, printing
+from tests.test_gpus import LISTED, MORE, fake, printing
 
 GIT = {"kind": "git", "ref": "main", "distribution": "d", "module": "m"}
 
@@ -51,6 +51,13 @@ def test_gpus_are_counted_measured_and_compared(bare: Path, monkeypatch: pytest.
     assert needs.lacks({"gpus": 1}) == ["1 GPU is needed, 0 of 2 may be used (CUDA_VISIBLE_DEVICES=``)"]
 
 
+def test_instances_of_one_gpu_are_counted_one_by_one(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printing(bare, "0, NVIDIA A100, 40960\n1, NVIDIA A100, 40960\n", MORE, LISTED)
+    monkeypatch.setenv(gpus.VISIBLE, "MIG-0011,MIG-1111")
+    assert needs.lacks({"gpus": 2}) == []
+    assert needs.lacks({"gpus": 3})[0].startswith("3 GPU is needed, 2 of 2 may be used")
+
+
 def test_a_broken_driver_does_not_turn_a_need_green(bare: Path) -> None:
     fake(bare, 'echo "Driver/library version mismatch"; exit 18')
     (lack,) = needs.lacks({"gpus": 1})
@@ -67,7 +74,15 @@ def test_a_compiler_of_a_cuda_toolkit_is_found(bare: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "host",
-    [{"gpus": 0}, {"gpus": True}, {"gpus": 1.5}, {"gpu": 1}, {"tools": "nvcc"}, {"capability": 9.0}, {"tokens": [1]}],
+    [
+        {"gpus": 1},
+        {"gpu": 1},
+        {"disk_gib": 0},
+        {"disk_gib": True},
+        {"tools": "nvcc"},
+        {"capability": 9.0},
+        {"tokens": [1]},
+    ],
 )
 def test_a_malformed_need_is_an_error_of_the_plan(project: Project, host: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match="need"):

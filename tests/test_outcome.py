@@ -23,6 +23,8 @@ def made(**other: Any) -> Outcome:
         "artifacts": {"out": Artifact(file="out.json", sha256="0", bytes=3)},
         "started_at": "2026-01-01T00:00:00.000Z",
         "duration_s": 1.0,
+        "attempt": 1,
+        "grant": None,
     }
     return Outcome(**fields | other)
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from kassay import paths
-from kassay.config.kconfig import Setting
 from kassay.config.locate import WORKFLOW_FILE, place_of
+from kassay.config.setting import Setting
 from kassay.config.tree import nearest
+from kassay.dotted import flat
 from kassay.errors import ConfigError
 
 MISSING = "???"  # OmegaConf's mark of a value that must be given
@@ -145,16 +146,6 @@ def kind(value: Any) -> str:
     """The JSON type of a value, with its article."""
     names = {bool: "a bool", int: "an int", float: "a float", str: "a string", list: "a list", type(None): "null"}
     return names[type(value)]
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one with dotted keys; an empty dict is a value."""
-    if not isinstance(value, dict) or not value:
-        return {prefix: value}
-    found: dict[str, Any] = {}
-    for key, item in value.items():
-        found |= flat(item, f"{prefix}.{key}" if prefix else str(key))
-    return found
 
 
 def group_choices(workflow_dir: Path, settings: dict[str, Setting]) -> dict[str, str]:

@@ -12,21 +12,13 @@ import kconfiglib
 from kassay import digest, paths
 from kassay.config.assignments import Assignment, parse, read_assignments
 from kassay.config.profiles import full_name, overridden, profile_assignments
+from kassay.config.setting import Setting
 from kassay.config.strict import apply, command_line_assignments
-from kassay.config.tree import Value, has_prompt, literal, text_of, tree, typed
+from kassay.config.tree import has_prompt, literal, text_of, tree, typed
 from kassay.errors import ConfigError
 
 # Symbols that say where a configuration came from; they are written here and by nobody else.
 BOOKKEEPING = ("PROFILE", "FRAGMENTS", "COMMAND_LINE")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """The typed value of one symbol and where it came from."""
-
-    value: Value
-    origin: str  # default, profile, fragment, command line or user
-    where: str  # file:line or command line, empty for a default
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ import kconfiglib
 
 from kassay import paths
 from kassay.config.assignments import STRING, Assignment
+from kassay.config.setting import Value
 from kassay.errors import ConfigError
 
-Value = bool | int | str
 HEADER = "# kassay configuration; edit with `make menuconfig`\n"
 HINT_UNKNOWN = f"make help lists every symbol; those of a tree of your own need {paths.OUTSIDE}"
 # Python's int() takes more than Kconfig means: `1_0`, spaces, digits of other scripts.

@@ -16,7 +16,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from kassay import digest, paths
+from kassay import digest, gpus, paths
 from kassay.engine import Job
 from kassay.engine.launcher import CLAIM, EXIT, JOB
 
@@ -63,7 +63,9 @@ def note(attempt: Attempt, job: Job, number: str | None) -> None:
     own, moved = str(job.directory), str(attempt.directory)
     argv = [moved if word == own else word for word in job.argv]
     told = {"schema": "kassay.job/1", "name": attempt.name, "id": number, "argv": argv, "timeout_s": job.timeout_s}
-    digest.write_json(attempt.directory / JOB, told)
+    # Set on the node: Slurm 22.05 takes CUDA_VISIBLE_DEVICES away from a job without GPUs, which then sees them all.
+    unseen = {} if job.gpus else {gpus.VISIBLE: ""}
+    digest.write_json(attempt.directory / JOB, told | {"environment": unseen})
 
 
 def held_attempt(link: Path) -> Attempt | None:

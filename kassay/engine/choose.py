@@ -9,7 +9,7 @@ from kassay.engine.local import LocalEngine
 from kassay.errors import RunError
 
 if TYPE_CHECKING:
-    from kassay.config.kconfig import Setting
+    from kassay.config.setting import Setting
 
 COMMANDS = ("sbatch", "squeue", "scancel")
 

@@ -22,6 +22,8 @@ FIELDS = "%i|%T|%r|%j"
 FOREIGN = ("SLURM_", "SQUEUE_", "SACCT_", "SCANCEL_")
 OURS = {"SLURM_CONF"}
 BREAKING = {"SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SBATCH_TEST_ONLY", "SBATCH_WAIT"}
+# A stage says itself how many GPUs it wants; without an option these would give some to one that wants none.
+GPUS = {"SBATCH_GRES", "SBATCH_GPUS", "SBATCH_GPUS_PER_NODE", "SBATCH_GPUS_PER_TASK", "SBATCH_GPUS_PER_SOCKET"}
 NO_ANSWER = ("unable to contact", "socket timed out", "connection refused", "zero bytes", "temporarily", "no answer")
 
 
@@ -34,7 +36,7 @@ def fit_environment(environment: dict[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if name in OURS or not (name.startswith(FOREIGN) or name in BREAKING)
+        if name in OURS or not (name.startswith(FOREIGN) or name in BREAKING | GPUS)
     }
 
 

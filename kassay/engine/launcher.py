@@ -35,6 +35,7 @@ def main() -> int:
     except FileExistsError:
         print(f"{directory}: another job has claimed it; nothing is run twice", file=sys.stderr)
         return NOT_HERE
+    os.environ.update(told.get("environment", {}))  # what Slurm does not let through
     asked: list[int] = []
     for number in ENDING:
         signal.signal(number, lambda number, frame: asked.append(number))

@@ -1,18 +1,44 @@
-"""The local engine: stages as process groups on this machine, side by side while their cores and memory fit."""
+"""The local engine: stages as process groups on this machine, side by side while what they asked for is free.
+
+A stage's end is seen through its pidfd, at once. It is told when nothing that the stage started is left
+(kassay.engine.orphans), and only then what was granted to it is free. Linux only.
+"""
 
 import os
+import secrets
+import select
 import signal
 import subprocess
+import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from kassay import paths
-from kassay.engine import Ended, Job, fits_beside, full_environment
+from kassay.engine import KASSAY_JOB, Ended, Grant, Job, inherited_environment
+from kassay.engine.grants import Grants
+from kassay.engine.orphans import Orphans, since
+from kassay.engine.process import peak, spawn, unstarted
 from kassay.engine.reaper import Reaper
 
-POLL_PERIOD_S = 0.02  # short beside any stage's own start
+TICK_S = 0.1  # how often the driver looks up while nothing ends, to see a signal or to draw
+LEAVING_S = 0.002  # between two looks at what a stage left; a process that got KILL is gone in less than 1 ms
 GRACE_S = 5.0  # what a stage gets between TERM and KILL
-CANNOT_START = 127  # what a shell reports for a command that it cannot find
+GIVE_UP_S = 30.0  # the kernel takes seconds to take down a process that has tens of GiB pinned
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A stage's process and how far its end has come."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    descriptor: int  # pidfd
+    mark: str
+    started: float
+    kill_at: float | None = None  # TERM was sent
+    timed_out: bool = False
+    left_at: float | None = None  # its process has ended; what it started is being ended
+    above: int = 0  # all that it started has greater numbers
 
 
 class LocalEngine:
@@ -21,54 +47,159 @@ class LocalEngine:
     def __init__(self, cpus: int, memory_gib: float) -> None:
         self.cpus = cpus
         self.memory_gib = memory_gib
-        self._running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
+        outer = os.environ.get(KASSAY_JOB)
+        self.token = f"{outer}/{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
+        self._grants = Grants(cpus, memory_gib)
+        self._running: dict[str, Running] = {}
         self._unstarted: list[Ended] = []
-        self._reaper = Reaper()
+        self._count = 0
+        self._inherited: dict[str, str] = {}
+        self._orphans: Orphans | None = None
+        self._reaper: Reaper | None = None
+        self._ends = select.poll()
+        self._first: tuple[int, float] = 0, 0.0  # the process that was started last while nothing ran, and when
 
-    def fits(self, job: Job) -> bool:
-        """Whether the job's cores and memory are free; a job larger than the machine fits when it is alone."""
-        running = [other for other, _, _ in self._running.values()]
-        return fits_beside(job, running, self.cpus, self.memory_gib)
+    def grant(self, job: Job) -> Grant | None:
+        """What the job gets now; None while other stages or another run on this host have it."""
+        return self._grants.grant(job)
 
-    def start(self, job: Job) -> None:
+    def waits_for(self, job: Job) -> str:
+        """Why the job was given nothing, in words."""
+        return self._grants.waits_for(job)
+
+    def start(self, job: Job, grant: Grant) -> None:
         """Start the process with its output in the stage's logs and nothing on standard input."""
-        with (job.directory / paths.STDOUT).open("wb") as out, (job.directory / paths.STDERR).open("wb") as err:
-            try:
-                process = subprocess.Popen(
-                    job.argv,
-                    cwd=job.directory,
-                    env=full_environment(job),
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    start_new_session=True,
-                )
-            except OSError as error:  # the interpreter is gone: that stage crashed, the others go on
-                err.write(f"{job.argv[0]}: {error.strerror}\n".encode())
-                self._unstarted.append(Ended(stage=job.stage, exit_code=CANNOT_START, timed_out=False, fault=""))
-                return
-        self._running[job.stage] = (job, process, time.monotonic())
-        self._reaper.watch(process.pid)
+        self._grants.take(job.stage, grant)
+        orphans, reaper = self._attended()
+        self._count += 1
+        mark = f"{self.token}.{self._count}"
+        given = {**self._inherited, **job.environment, **self._grants.environment(grant), KASSAY_JOB: mark}
+        process = None
+        try:
+            process = spawn(job, given)
+            descriptor = os.pidfd_open(process.pid)
+        except (OSError, ValueError) as error:
+            if process is not None:
+                end_at_once(process)
+            self._grants.free(job.stage)
+            self._unstarted.append(unstarted(job, error))
+            return
+        now = time.monotonic()
+        if not self._running:
+            self._first = process.pid, now
+        self._running[job.stage] = Running(job=job, process=process, descriptor=descriptor, mark=mark, started=now)
+        orphans.own.add(process.pid)
+        self._ends.register(descriptor, select.POLLIN)
+        reaper.watch(process.pid)
+
+    def _attended(self) -> tuple[Orphans, Reaper]:
+        """What looks after the processes; made for the first of them."""
+        if self._orphans is None or self._reaper is None:
+            self._inherited = inherited_environment()
+            self._orphans = Orphans()
+            self._reaper = Reaper(self.token)
+            self._orphans.own.add(self._reaper.pid)
+        return self._orphans, self._reaper
 
     def poll(self) -> list[Ended]:
         """The jobs that ended; a job past its time-out is ended here."""
+        self._grants.withdraw()
         ended, self._unstarted = self._unstarted, []
-        if not ended:
-            time.sleep(POLL_PERIOD_S)
-        for name, (job, process, started) in list(self._running.items()):
-            timed_out = time.monotonic() - started > job.timeout_s
-            if not exited(process) and not timed_out:
-                continue
-            timed_out = timed_out and not exited(process)
-            self._end([process], GRACE_S if timed_out else 0.0)
-            del self._running[name]
-            ended.append(Ended(stage=name, exit_code=process.wait(), timed_out=timed_out, fault=""))
+        over = self._wait(0.0 if ended else TICK_S)
+        now = time.monotonic()
+        for running in list(self._running.values()):
+            if running.left_at is None and running.descriptor in over:
+                self._leave(running)
+            if running.left_at is None:
+                enforce(running, now)
+            elif (end := self._conclude(running)) is not None:
+                ended.append(end)
         return ended
+
+    def _wait(self, longest_s: float) -> set[int]:
+        """The pidfds of processes that have ended, after waiting for one, a deadline or a look at what is leaving."""
+        now = time.monotonic()
+        for running in self._running.values():
+            longest_s = min(longest_s, LEAVING_S if running.left_at is not None else deadline(running) - now)
+        over = {descriptor for descriptor, _ in self._ends.poll(max(longest_s, 0.0) * 1000)}
+        if not over and self._orphans is not None:
+            self._orphans.take_in()
+        return over
+
+    def _leave(self, running: Running) -> None:
+        """A stage's process has ended: its group goes at once. It stays unwaited for, so that its number is its own."""
+        self._ends.unregister(running.descriptor)
+        running.left_at = time.monotonic()
+        running.above = since(running.process.pid, running.left_at - running.started)
+        signal_group(running.process.pid, signal.SIGKILL)
+
+    def _conclude(self, running: Running) -> Ended | None:
+        """The end of a stage whose process has ended, None while something that it started is still there."""
+        orphans, _ = self._attended()
+        assert running.left_at is not None, "a bug: a stage that runs is concluded"
+        now, above, alone = time.monotonic(), running.above, len(self._running) == 1
+        if alone and above:  # what has no mark may be of any stage since nothing ran
+            pid, began = self._first
+            above = since(pid, now - began)
+        left = orphans.sweep(running.mark, {running.process.pid}, bare=alone, above=above)
+        if left and now - running.left_at < GIVE_UP_S:
+            return None
+        tell_left(running.job.stage, left)
+        return self._forget(running)
+
+    def _forget(self, running: Running) -> Ended:
+        """Wait for a process that has ended and free what it had."""
+        orphans, reaper = self._attended()
+        process = running.process
+        del self._running[running.job.stage]  # first: whatever interrupts this, it is not waited for twice
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        os.close(running.descriptor)
+        orphans.own.discard(process.pid)
+        reaper.forget(process.pid)
+        self._grants.free(running.job.stage)
+        return Ended(
+            stage=running.job.stage,
+            exit_code=process.returncode,
+            timed_out=running.timed_out,
+            fault="",
+            peak_bytes=peak(used.ru_maxrss),
+        )
 
     def cancel(self) -> None:
         """End all running jobs; a second Ctrl-C cuts their grace short."""
-        self._end([process for _, process, _ in self._running.values()], GRACE_S)
-        self._running.clear()
+        self._grants.withdraw()
+        if self._orphans is None:
+            return
+        until = time.monotonic() + GRACE_S
+        try:
+            for running in self._running.values():
+                signal_group(running.process.pid, signal.SIGTERM)
+            while time.monotonic() < until and not all(exited(one.process) for one in self._running.values()):
+                time.sleep(LEAVING_S)
+        except KeyboardInterrupt:
+            pass
+        self._kill_all(self._orphans)
+
+    def _kill_all(self, orphans: Orphans) -> None:
+        """KILL every group, and whatever carries this driver's token, one that was not yet noted included."""
+        until = time.monotonic() + GIVE_UP_S
+        leaders = {running.process.pid for running in self._running.values()}
+        for pid in leaders:
+            signal_group(pid, signal.SIGKILL)
+        while True:
+            left = orphans.sweep(self.token, leaders, bare=True, above=0)
+            left += [running.process.pid for running in self._running.values() if not exited(running.process)]
+            if not left or time.monotonic() > until:
+                break
+            time.sleep(LEAVING_S)
+        tell_left("of this run", left)
+        for running in list(self._running.values()):
+            if running.left_at is None:
+                self._ends.unregister(running.descriptor)
+            if exited(running.process):
+                self._forget(running)
+        self._grants.clear()
 
     def holds(self, directory: Path) -> bool:
         """Nothing: what this engine starts ends with its driver."""
@@ -81,20 +212,34 @@ class LocalEngine:
     def release(self, directory: Path) -> None:
         """Nothing to end."""
 
-    def _end(self, processes: list[subprocess.Popen[bytes]], grace_s: float) -> None:
-        """TERM, grace, KILL. A group is killed before its leader is waited for: until then its number is its own."""
-        deadline = time.monotonic() + grace_s
-        try:
-            if grace_s:
-                for process in processes:
-                    signal_group(process.pid, signal.SIGTERM)
-            while time.monotonic() < deadline and not all(exited(process) for process in processes):
-                time.sleep(POLL_PERIOD_S)
-        finally:
-            for process in processes:
-                signal_group(process.pid, signal.SIGKILL)
-                process.wait()
-                self._reaper.forget(process.pid)
+
+def deadline(running: Running) -> float:
+    """When something has to be done about a stage that runs."""
+    return running.started + running.job.timeout_s if running.kill_at is None else running.kill_at
+
+
+def enforce(running: Running, now: float) -> None:
+    """TERM for a stage past its time-out, KILL for one past its grace."""
+    if now < deadline(running):
+        return
+    if running.kill_at is None:
+        running.timed_out, running.kill_at = True, now + GRACE_S
+        signal_group(running.process.pid, signal.SIGTERM)
+    else:
+        running.kill_at = now + GRACE_S
+        signal_group(running.process.pid, signal.SIGKILL)
+
+
+def tell_left(stage: str, left: list[int]) -> None:
+    """Say on stderr which processes the kernel did not end."""
+    if left:
+        print(f"stage {stage}: process {', '.join(map(str, left))} does not end, though it got KILL", file=sys.stderr)
+
+
+def end_at_once(process: subprocess.Popen[bytes]) -> None:
+    """KILL a process that cannot be watched."""
+    signal_group(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def exited(process: subprocess.Popen[bytes]) -> bool:

@@ -5,13 +5,14 @@ A job is over when Slurm says so; how it ended is what its launcher left, and wh
 """
 
 import math
+import secrets
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from kassay import paths
-from kassay.engine import Ended, Job, cluster, fits_beside, full_environment
+from kassay.engine import Ended, Grant, Job, cluster, inherited_environment, lacking_beside
 from kassay.engine.attempt import Attempt, held_attempt, left_by, note, open_attempt, publish, submitted
 from kassay.engine.cluster import Unanswered
 from kassay.engine.launcher import EXIT
@@ -30,6 +31,7 @@ class Running:
     """A job and the attempt that it is."""
 
     job: Job
+    grant: Grant
     attempt: Attempt
 
 
@@ -41,6 +43,7 @@ class SlurmEngine:
         self.partition = partition
         self.account = account
         self.poll_s = poll_s
+        self.token = secrets.token_hex(8)  # no process of this host carries it
         self._running: dict[str, Running] = {}
         self._refused: list[Ended] = []
         self._over_since: dict[str, float] = {}  # Slurm says that it is over, or nothing; its files are awaited
@@ -48,26 +51,36 @@ class SlurmEngine:
         self._answered_at = time.monotonic()
         self._told_at = -math.inf
 
-    def fits(self, job: Job) -> bool:
-        """Whether this run may have the job in the queue too; where it fits on the cluster is for Slurm to say."""
-        return fits_beside(job, [running.job for running in self._running.values()], self.max_cpus, math.inf)
+    def grant(self, job: Job) -> Grant | None:
+        """What is asked for, if this run may have the job in the queue too; where it fits is for Slurm to say."""
+        return None if self.waits_for(job) else asked_of_slurm(job)
 
-    def start(self, job: Job) -> None:
+    def waits_for(self, job: Job) -> str:
+        """What of MAX_CPUS is free, or which stages must end first."""
+        return lacking_beside(job, [running.grant for running in self._running.values()], self.max_cpus, math.inf)
+
+    def start(self, job: Job, grant: Grant) -> None:
         """Submit the job. What sbatch refuses is a crash of that stage; the others go on."""
         attempt = open_attempt(job)
-        self._running[job.stage] = Running(job=job, attempt=attempt)  # first: what is submitted can be cancelled
+        # First: what is submitted can be cancelled.
+        self._running[job.stage] = Running(job=job, grant=grant, attempt=attempt)
+        environment = {**inherited_environment(), **job.environment}
         launch = [sys.executable, "-I", "-S", str(LAUNCHER), str(attempt.directory)]
         try:
-            number = cluster.submit(attempt.name, self.options(job), launch, attempt.directory, full_environment(job))
+            number = cluster.submit(attempt.name, self.options(job), launch, attempt.directory, environment)
         except Unanswered as error:
             (attempt.directory / paths.STDERR).write_text(f"{error}\n", encoding="utf-8")
-            self._refused.append(Ended(stage=job.stage, exit_code=None, timed_out=False, fault="sbatch refused it"))
+            self._refused.append(refused(job))
             self._settle(job.stage)
             return
         note(attempt, job, number)
 
     def options(self, job: Job) -> list[str]:
-        """What the job asks of the cluster. Slurm's limit is the launcher's, rounded up to its minutes."""
+        """What the job asks of the cluster. Slurm's limit is the launcher's, rounded up to its minutes.
+
+        GPUs are asked for by --gres, which every way of selecting nodes understands and which is per node, and a job
+        has one; --gpus is refused wherever SelectType is not cons_tres.
+        """
         asked = [
             f"--cpus-per-task={job.cpus}",
             f"--mem={math.ceil(job.memory_gib * 1024)}M",
@@ -75,6 +88,7 @@ class SlurmEngine:
         ]
         given = {"partition": self.partition, "account": self.account}
         asked += [f"--{name}={value}" for name, value in given.items() if value]
+        asked += [f"--gres=gpu:{job.gpus}"] if job.gpus else []
         return [*asked, "--exclusive"] if job.exclusive else asked
 
     def poll(self) -> list[Ended]:
@@ -124,7 +138,7 @@ class SlurmEngine:
         if row is not None and never_starts(row):
             self._end([attempt])
             fault = f"Slurm never starts job {row.job}: {row.reason}"
-            return Ended(stage=stage, exit_code=None, timed_out=False, fault=fault)
+            return Ended(stage=stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None)
         since = self._over_since.setdefault(stage, now)
         return how_it_ended(stage, row, left, late=now - since > LATE_S)
 
@@ -167,7 +181,7 @@ class SlurmEngine:
         attempt = held_attempt(job.directory)
         if attempt is None or not (submitted(attempt) or self._known(attempt)):
             return False
-        self._running[job.stage] = Running(job=job, attempt=attempt)
+        self._running[job.stage] = Running(job=job, grant=asked_of_slurm(job), attempt=attempt)
         self._asked_at = -math.inf
         return True
 
@@ -184,3 +198,13 @@ class SlurmEngine:
         if (attempt := held_attempt(directory)) is not None:
             self._end([attempt])
             publish(attempt)
+
+
+def asked_of_slurm(job: Job) -> Grant:
+    """What Slurm gives a job that it starts: what it asked for, on GPUs that Slurm chooses."""
+    return Grant(cpus=job.cpus, memory_gib=job.memory_gib, gpus=job.gpus, exclusive=job.exclusive, gpu_ids=None)
+
+
+def refused(job: Job) -> Ended:
+    """The end of a job that sbatch did not take."""
+    return Ended(stage=job.stage, exit_code=None, timed_out=False, fault="sbatch refused it", peak_bytes=None)

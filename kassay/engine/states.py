@@ -70,18 +70,24 @@ def how_it_ended(stage: str, row: Row | None, left: Left | None, late: bool) -> 
     if row is None or row.state in ACTIVE:  # sacct keeps RUNNING for ever where the end was lost
         return by_its_files(stage, "Slurm does not know the job any more", left, late)
     if row.state in TIME_UP:
-        return Ended(stage=stage, exit_code=None, timed_out=True, fault="")
+        return Ended(stage=stage, exit_code=None, timed_out=True, fault="", peak_bytes=None)
     if row.state not in ITS_OWN:
-        return Ended(stage=stage, exit_code=None, timed_out=False, fault=f"Slurm says {row.state} of job {row.job}")
+        return Ended(
+            stage=stage,
+            exit_code=None,
+            timed_out=False,
+            fault=f"Slurm says {row.state} of job {row.job}",
+            peak_bytes=None,
+        )
     if left is not None and (left.exit_code == 0) != ITS_OWN[row.state]:
         fault = f"Slurm says {row.state} of job {row.job}, but its process ended with {left.exit_code}"
-        return Ended(stage=stage, exit_code=left.exit_code, timed_out=left.timed_out, fault=fault)
+        return Ended(stage=stage, exit_code=left.exit_code, timed_out=left.timed_out, fault=fault, peak_bytes=None)
     return by_its_files(stage, f"Slurm says {row.state} of job {row.job}", left, late)
 
 
 def by_its_files(stage: str, said: str, left: Left | None, late: bool) -> Ended | None:
     """How the launcher says that it ended; a launcher that left nothing, even late, was killed."""
     if left is not None:
-        return Ended(stage=stage, exit_code=left.exit_code, timed_out=left.timed_out, fault="")
+        return Ended(stage=stage, exit_code=left.exit_code, timed_out=left.timed_out, fault="", peak_bytes=None)
     fault = f"{said}, and it left no exit status"
-    return Ended(stage=stage, exit_code=None, timed_out=False, fault=fault) if late else None
+    return Ended(stage=stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None) if late else None

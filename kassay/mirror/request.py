@@ -18,7 +18,7 @@ from kassay.record import Writer
 from kassay.stage import utc_now
 
 if TYPE_CHECKING:
-    from kassay.config.kconfig import Setting
+    from kassay.config.setting import Setting
 
 FOLDER = "mirror"
 RECORDS = "mirror.jsonl"

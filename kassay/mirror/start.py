@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 import kassay
 from kassay import paths
+from kassay.engine import KASSAY_JOB
 from kassay.engine.local import exited, signal_group
 from kassay.errors import ConfigError, RecordError, RunError
 from kassay.kinds.mirror import MirrorRecord, State
@@ -24,7 +25,7 @@ from kassay.mirror.request import EXIT_SENT, EXIT_TOLD, Request, append_health
 from kassay.record import read_kind, set_aside_torn_tail
 
 if TYPE_CHECKING:
-    from kassay.config.kconfig import Setting
+    from kassay.config.setting import Setting
 
 FINISH_S = 10.0  # W&B's client needs one second for a copy on disk, a few to see the last rows uploaded
 POLL_PERIOD_S = 0.02
@@ -112,7 +113,7 @@ def launched(asked: Request, stdin: int, stderr: int | IO[bytes] | None) -> subp
     return subprocess.Popen(
         [sys.executable, "-P", str(launch), str(asked.save())],
         cwd=asked.folder,
-        env={**os.environ, "PYTHONPATH": home},
+        env={**os.environ, "PYTHONPATH": home, KASSAY_JOB: "mirror"},  # what it starts is no stage's
         stdin=stdin,
         stdout=subprocess.DEVNULL,
         stderr=stderr,

@@ -37,7 +37,6 @@ SHOWN: tuple[type[Record], ...] = (
     TimingCell,
 )
 KINDS = {kind.schema.rpartition("/")[0]: kind for kind in SHOWN}
-JUDGING = ("certify", "contrast")  # programs whose records alone make the verdict line
 KIND_OF_LINE = re.compile(rb'\s*\{\s*"schema"\s*:\s*"([^"/]*)/')
 
 R = TypeVar("R", bound=Record)

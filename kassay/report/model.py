@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from kassay import outcome, paths
+from kassay.entry import Stage
 from kassay.errors import RunError
 from kassay.events import Event
-from kassay.plan import Stage
+from kassay.rundir import kept_of
 
 NOT_RUN = "not run"
 THIS_REPORT = "this report"
@@ -43,6 +44,8 @@ class StageView:
     why: str  # why it was executed, as the orchestrator noted it; empty where it was reused
     run: str | None  # id of the run that executed it
     reused: bool  # executed by an earlier run
+    stale: str  # kept on demand (KEEP=) though it does not answer what was asked: in what; empty if it answers
+    attempt: int  # 1 unless earlier attempts crashed; 0 if it was not started
     started_at: str | None  # UTC, ISO 8601
     duration_s: float | None
     metrics: dict[str, Any]
@@ -54,6 +57,13 @@ class StageView:
     def ended(self) -> bool:
         """Whether it has a result: passed or rejected."""
         return self.word in ("passed", "rejected")
+
+    @property
+    def origin(self) -> str:
+        """Which run executed it, or why this one did; and what a reader must know of that."""
+        said = f"reused from {self.run}" if self.reused else self.why
+        said += f" (attempt {self.attempt})" if self.attempt > 1 else ""
+        return f"kept on demand, stale: {self.stale}; {said}" if self.stale else said
 
     def file(self, name: str) -> str:
         """Path of one of its files relative to the run directory."""
@@ -109,6 +119,7 @@ def load_run(run_dir: Path) -> RunView:
     try:
         stages = [Stage(**body) for body in plan["stages"]]
         whys, interruptions = read_events(run_dir / paths.EVENTS)
+        stale = kept_of(run_dir)
         config = plan["config"]
         return RunView(
             run=str(manifest["run"]),
@@ -122,7 +133,7 @@ def load_run(run_dir: Path) -> RunView:
             settings=dict(manifest["settings"]),
             overrides=tuple(manifest["overrides"]),
             interruptions=interruptions,
-            stages=tuple(load_stage(run_dir, stage, stages, whys, str(manifest["run"])) for stage in stages),
+            stages=tuple(load_stage(run_dir, stage, stages, whys, stale) for stage in stages),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run_dir}: plan.json or manifest.json lacks or does not know {error}") from error
@@ -160,15 +171,17 @@ def all_events(path: Path) -> list[Event]:
     return [Event.from_json(json.loads(line)) for line in whole.split(b"\n") if line]
 
 
-def load_stage(run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], run: str) -> StageView:
+def load_stage(
+    run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], stale: dict[str, str]
+) -> StageView:
     """One stage of the plan as it lies in the run directory."""
     directory = paths.stage_dir(run_dir, stage.name)
     ended = None if stage.after_all else outcome.load(directory)
     word = ended.word if ended else THIS_REPORT if stage.after_all else NOT_RUN
-    here = ended is not None and ended.run == run
+    here = ended is not None and ended.run == run_dir.name
     return StageView(
         name=stage.name,
-        program=stage.program,
+        program=stage.program or stage.argv[0],
         needs=tuple(s.name for s in planned if not s.after_all) if stage.after_all else tuple(stage.needs()),
         params=stage.params,
         word=word,
@@ -176,6 +189,8 @@ def load_stage(run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str
         why=whys.get(stage.name, "") if here else "",
         run=ended.run if ended else None,
         reused=ended is not None and not here,
+        stale=stale.get(stage.name, "") if ended else "",
+        attempt=ended.attempt if ended else 0,
         started_at=ended.started_at if ended else None,
         duration_s=ended.duration_s if ended else None,
         metrics=ended.metrics if ended else {},

@@ -15,7 +15,9 @@ LONG_DIGEST = 12  # characters of a digest that are shown
 
 
 def next_command(stage: StageView) -> str:
-    """What a reader does about a stage that did not pass."""
+    """What a reader does about a stage that did not pass, or that is stale."""
+    if stage.stale:
+        return "`make` without KEEP runs it again, as it was asked"
     if stage.word == "rejected":
         return "a result, not an error: read its reason; `make` runs it again when code or settings change"
     if stage.word == "unmet":
@@ -27,7 +29,7 @@ def next_command(stage: StageView) -> str:
 
 def failure_section(report: Report) -> Markup | None:
     """Every stage that did not pass: reason, last lines of its log, next command. First on the page if there is any."""
-    bad = [stage for stage in report.run.judged if stage.word != "passed"]
+    bad = [stage for stage in report.run.judged if stage.word != "passed" or stage.stale]
     if not bad and not report.faults:
         return None
     faults = [tag("div", tag("p", tag("b", "records: "), prose(fault)), class_="fault bad") for fault in report.faults]
@@ -40,6 +42,7 @@ def failure(stage: StageView) -> Markup:
     return tag(
         "div",
         tag("p", tag("b", stage.name), " ", word(stage.word), ": ", prose(stage.reason)),
+        tag("p", "kept on demand, stale: ", prose(stage.stale)) if stage.stale else None,
         tag("pre", "\n".join(stage.stderr_tail), tabindex=0) if stage.stderr_tail else None,
         tag(
             "p",
@@ -82,7 +85,7 @@ def stage_row(stage: StageView) -> list[Markup]:
         cell(needs),
         cell([word(stage.word), tag("span", prose(stage.reason), class_="sub") if stage.reason else None]),
         *numbers(seconds(stage.duration_s)),
-        cell(f"reused from {stage.run}" if stage.reused else stage.why or ABSENT),
+        cell(stage.origin or ABSENT),
         cell(one_line(metrics, 240) or ABSENT, kind="free"),
     ]
 

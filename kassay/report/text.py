@@ -1,20 +1,13 @@
-"""report.md, and the last lines that a run prints on the terminal.
-
-`closing_lines` reads plan, outcomes and verdict records only and imports nothing that draws: it answers in
-milliseconds.
-"""
+"""report.md: the whole report as tables and sentences."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from kassay import paths
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
-from kassay.report.evidence import JUDGING, Report, load_report
+from kassay.report.closing import REPORT_HTML
+from kassay.report.evidence import Report
 from kassay.report.findings import candidates, changed_settings, findings, verdict_line, verdicts
-from kassay.report.model import StageView, all_events
 from kassay.report.words import (
     ABSENT,
-    counted,
     exit_meaning,
     fixed,
     number,
@@ -24,38 +17,6 @@ from kassay.report.words import (
     seconds,
     title,
 )
-
-REPORT_HTML = "report.html"
-
-
-def closing_lines(run_dir: Path, code: int) -> list[str]:
-    """The last lines of a run: what did not pass, the verdict, the report, the exit code."""
-    report = load_report(run_dir, JUDGING)
-    found: list[str] = []
-    if nothing_started(run_dir):
-        found.append(f"nothing to do: all {counted(len(report.run.stages), 'stage')} are up to date")
-    found += [stage_line(run_dir, stage) for stage in report.run.judged if stage.word != "passed"]
-    found += [f"records: {one_line(fault)}" for fault in report.faults]
-    found.append(one_line(verdict_line(report), 600))
-    page = run_dir / REPORT_HTML
-    found.append(f"report: {paths.shown(page) if page.exists() else 'none was rendered'}")
-    found.append(f"exit code {code}: {exit_meaning(code)}")
-    return found
-
-
-def nothing_started(run_dir: Path) -> bool:
-    """Whether the last session reused every stage that it came to."""
-    session: list[str] = []
-    for event in all_events(run_dir / paths.EVENTS):
-        session = [] if event.event == "run_started" else [*session, event.event]
-    return "stage_reused" in session and "stage_started" not in session and "stage_ended" not in session
-
-
-def stage_line(run_dir: Path, stage: StageView) -> str:
-    """One stage that did not pass: word, reason, log."""
-    log = paths.stage_dir(run_dir, stage.name) / paths.STDERR
-    where = f" (log: {paths.shown(log)})" if log.is_file() and log.stat().st_size else ""
-    return f"{one_line(stage.name, 80)} {stage.word}: {one_line(stage.reason)}{where}"
 
 
 def markdown(report: Report) -> str:
@@ -105,6 +66,8 @@ def failures(report: Report) -> str:
         if stage.word != "passed":
             last = f"; last line: {escaped(stage.stderr_tail[-1])}" if stage.stderr_tail else ""
             lines.append(f"- **{escaped(stage.name)}** {stage.word}: {escaped(stage.reason)}{last}")
+        if stage.stale:
+            lines.append(f"- **{escaped(stage.name)}** was kept on demand, stale: {escaped(stage.stale)}")
     return "## What did not pass\n\n" + "\n".join(lines) if lines else ""
 
 
@@ -180,7 +143,7 @@ def stage_table(report: Report) -> str:
             stage.name,
             stage.word,
             seconds(stage.duration_s),
-            f"reused from {stage.run}" if stage.reused else stage.why,
+            stage.origin,
         ]
         for stage in report.run.stages
     ]

@@ -6,6 +6,7 @@ import pytest
 
 from kassay import paths
 from kassay.config import kconfig
+from kassay.config.setting import Setting
 from kassay.errors import ConfigError
 
 TREE = """
@@ -66,7 +67,7 @@ def profile(root: Path, text: str | bytes, name: str = "p") -> Path:
     return path
 
 
-def load(root: Path, text: str | bytes, **variables: str) -> dict[str, kconfig.Setting]:
+def load(root: Path, text: str | bytes, **variables: str) -> dict[str, Setting]:
     """Profile -> .config -> settings."""
     profile(root, text)
     kconfig.load_profile("p", variables, root / ".config")
@@ -151,7 +152,7 @@ def test_strings_survive(root: Path, value: str) -> None:
     first = lines(root / ".config", "NOTE")
     kconfig.set_variables({"NOTE": value}, root / ".config")
     assert lines(root / ".config", "NOTE") == first and len(first) == 1
-    assert kconfig.load(root / ".config")["NOTE"] == kconfig.Setting(value=value, origin="command line", where="")
+    assert kconfig.load(root / ".config")["NOTE"] == Setting(value=value, origin="command line", where="")
     assert load(root, "", NOTE=value)["NOTE"].value == value
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from kassay import paths, plan
 from kassay.config import compose, explain, kconfig, profiles
+from kassay.config.setting import Setting, Value
 from kassay.config.tree import tree
 from kassay.errors import ConfigError, KassayError
 
@@ -99,7 +100,7 @@ def test_an_int_for_a_float_and_new_keys_are_no_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ref", ["7315208644e3", "0008812", "1e10", "y", "null", "4419027", "café"])
 def test_a_symbol_reaches_yaml_in_its_own_type(ref: str, tmp_path: Path) -> None:
     settings = {
-        name: kconfig.Setting(value=value, origin="user", where="")
+        name: Setting(value=value, origin="user", where="")
         for name, value in {"REF": ref, "N": 16, "B": True}.items()
     }
     (tmp_path / "workflow.yaml").write_text('ref: ${kconfig:REF}\nn: "${kconfig:N}"\nb: ${kconfig:B}\n')
@@ -140,9 +141,9 @@ def made_workflow(folder: Path, workflow: str, study: str) -> Path:
     return folder / "mine"
 
 
-def setting(value: kconfig.Value) -> kconfig.Setting:
+def setting(value: Value) -> Setting:
     """A setting of the user."""
-    return kconfig.Setting(value=value, origin="user", where="")
+    return Setting(value=value, origin="user", where="")
 
 
 def test_a_mandatory_value_may_come_from_an_override_and_the_others_keep_their_type(tmp_path: Path) -> None:

@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from kassay import paths
-from kassay.engine import Ended, Job, fits_beside, full_environment
+from kassay.engine import Ended, Engine, Grant, Job, inherited_environment, lacking_beside
 from tests.engine.errand import tell
 
 ERRAND = Path(__file__).with_name("errand.py")
 
 
-def job(directory: Path, stage: str = "errand", timeout_s: float = 60.0, exclusive: bool = False, **errand: Any) -> Job:
+def job(
+    directory: Path,
+    stage: str = "errand",
+    timeout_s: float = 60.0,
+    exclusive: bool = False,
+    gpus: int = 0,
+    **errand: Any,
+) -> Job:
     """A job in a fresh stage directory that does the errand: seconds, exit_code, signal, say, tell, spawn, deaf."""
     place = directory / "stages" / stage
     place.mkdir(parents=True)
@@ -25,29 +32,45 @@ def job(directory: Path, stage: str = "errand", timeout_s: float = 60.0, exclusi
         environment={"KASSAY_ERRAND": "of the job"},
         cpus=1,
         memory_gib=0.1,
+        gpus=gpus,
         exclusive=exclusive,
         timeout_s=timeout_s,
     )
+
+
+def start(engine: Engine, job: Job) -> Grant:
+    """Start a job for which there is room, with what it is granted."""
+    granted = engine.grant(job)
+    assert granted is not None, f"`{job.stage}` waits for {engine.waits_for(job)}"
+    engine.start(job, granted)
+    return granted
 
 
 class FakeEngine:
     """Starts no process: every poll is a second in which the errands go on."""
 
     def __init__(self) -> None:
+        self.token = "fake"
         self.now_s = 0.0
-        self._running: dict[str, tuple[Job, float]] = {}
+        self._running: dict[str, tuple[Job, Grant, float]] = {}
 
-    def fits(self, job: Job) -> bool:
-        return fits_beside(job, [running for running, _ in self._running.values()], 4, 4.0)
+    def grant(self, job: Job) -> Grant | None:
+        if self.waits_for(job):
+            return None
+        ids = tuple(str(number) for number in range(job.gpus))
+        return Grant(cpus=job.cpus, memory_gib=job.memory_gib, gpus=job.gpus, exclusive=job.exclusive, gpu_ids=ids)
 
-    def start(self, job: Job) -> None:
+    def waits_for(self, job: Job) -> str:
+        return lacking_beside(job, [grant for _, grant, _ in self._running.values()], 8, 4.0)
+
+    def start(self, job: Job, grant: Grant) -> None:
         for log in (paths.STDOUT, paths.STDERR):
             (job.directory / log).touch()
-        self._running[job.stage] = job, self.now_s
+        self._running[job.stage] = job, grant, self.now_s
 
     def poll(self) -> list[Ended]:
         self.now_s += 1.0
-        found = [self._look(job, self.now_s - since) for job, since in self._running.values()]
+        found = [self._look(job, self.now_s - since) for job, _, since in self._running.values()]
         ended = [end for end in found if end is not None]
         for end in ended:
             del self._running[end.stage]
@@ -58,12 +81,12 @@ class FakeEngine:
         if ran_s < min(errand.get("seconds", 0.0), job.timeout_s):
             return None
         if errand.get("seconds", 0.0) > job.timeout_s:
-            return Ended(stage=job.stage, exit_code=-15, timed_out=True, fault="")
+            return Ended(stage=job.stage, exit_code=-15, timed_out=True, fault="", peak_bytes=None)
         (job.directory / paths.STDOUT).write_text(errand.get("say", ""))
         (job.directory / paths.STDERR).write_text(errand.get("lost", errand.get("say", "")))
-        tell(job.directory, errand.get("tell", []), full_environment(job))
+        tell(job.directory, errand.get("tell", []), {**inherited_environment(), **job.environment})
         code = -errand["signal"] if "signal" in errand else errand.get("exit_code", 0)
-        return Ended(stage=job.stage, exit_code=code, timed_out=False, fault="")
+        return Ended(stage=job.stage, exit_code=code, timed_out=False, fault="", peak_bytes=None)
 
     def cancel(self) -> None:
         self._running.clear()

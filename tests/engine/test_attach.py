@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kassay import paths
-from kassay.engine import Ended, Job
+from kassay.engine import Ended, Grant, Job
 from kassay.run import Run
 from tests.conftest import Project, Silent
 from tests.test_loop import FakeEngine, run_of, stage
@@ -27,8 +27,8 @@ class Holding(FakeEngine):
         self.released: list[str] = []
         self.started: list[str] = []
 
-    def start(self, job: Job) -> None:
-        super().start(job)
+    def start(self, job: Job, grant: Grant) -> None:
+        super().start(job, grant)
         self.started.append(job.stage)
 
     def holds(self, directory: Path) -> bool:
@@ -37,7 +37,9 @@ class Holding(FakeEngine):
     def attach(self, job: Job) -> bool:
         if self.startable:
             self.held.discard(job.stage)
-            self._running[job.stage] = (job, None, 0.0)  # type: ignore[assignment]
+            granted = self.grant(job)
+            assert granted is not None
+            self.running[job.stage] = job, granted
             self.attached.append(job.stage)
         return self.startable
 
@@ -129,8 +131,8 @@ def test_a_job_that_crashed_is_started_once_more_and_then_told(project: Project)
 @pytest.mark.parametrize("word", ["passed", "rejected"])
 def test_a_fault_that_the_engine_tells_of_outweighs_outcome_and_exit_code(project: Project, word: str) -> None:
     class Faulting(FakeEngine):
-        def start(self, job: Job) -> None:
-            super().start(job)
+        def start(self, job: Job, grant: Grant) -> None:
+            super().start(job, grant)
             (job.directory / paths.STDERR).touch()
 
         def poll(self) -> list[Ended]:

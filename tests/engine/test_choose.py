@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kassay import host
-from kassay.config.kconfig import Setting
+from kassay.config.setting import Setting
 from kassay.engine.choose import engine_of
 from kassay.engine.local import LocalEngine
 from kassay.engine.slurm import SlurmEngine

@@ -1,8 +1,6 @@
 """What every engine does alike: the fake one, the local one, and Slurm's on a real cluster of this machine."""
 
 import json
-import os
-import signal
 import sys
 import time
 from dataclasses import replace
@@ -13,7 +11,7 @@ import pytest
 from kassay import paths
 from kassay.engine import Ended, Engine, Job
 from kassay.engine.local import LocalEngine
-from tests.engine.fake import FakeEngine, job, running, until
+from tests.engine.fake import FakeEngine, job, running, start, until
 
 
 @pytest.fixture(params=["fake", "local", "slurm"])
@@ -21,7 +19,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     """Each engine in turn."""
     if request.param == "slurm":
         return request.getfixturevalue("mini").engine()
-    return FakeEngine() if request.param == "fake" else LocalEngine(cpus=4, memory_gib=4)
+    return FakeEngine() if request.param == "fake" else LocalEngine(cpus=8, memory_gib=4)
 
 
 def all_ended(engine: Engine, count: int) -> dict[str, Ended]:
@@ -37,16 +35,16 @@ def all_ended(engine: Engine, count: int) -> dict[str, Ended]:
 
 def run(engine: Engine, job: Job) -> Ended:
     """The end of one job."""
-    engine.start(job)
+    start(engine, job)
     return all_ended(engine, 1)[job.stage]
 
 
 def test_how_jobs_end_is_told_once_and_by_their_names(engine: Engine, tmp_path: Path) -> None:
     codes = {"a": 0, "b": 3, "c": 4, "d": 1, "e": 77}
     for stage, code in codes.items():
-        engine.start(job(tmp_path, stage, exit_code=code))
-    engine.start(job(tmp_path, "killed", signal=9))
-    engine.start(replace(job(tmp_path, "lost"), argv=("/nowhere/bin/python", "x")))
+        start(engine, job(tmp_path, stage, exit_code=code))
+    start(engine, job(tmp_path, "killed", signal=9))
+    start(engine, replace(job(tmp_path, "lost"), argv=("/nowhere/bin/python", "x")))
     ended = all_ended(engine, 7)
     assert {stage: end.exit_code for stage, end in ended.items()} == {**codes, "killed": -9, "lost": 127}
     assert not any(end.timed_out or end.fault for end in ended.values())
@@ -78,14 +76,14 @@ def test_a_job_has_the_drivers_environment_and_its_own_on_top(
 def test_an_exclusive_job_is_alone(engine: Engine, tmp_path: Path) -> None:
     alone = job(tmp_path, "alone", exclusive=True, seconds=1.0)
     beside = job(tmp_path, "beside", seconds=1.0)
-    assert engine.fits(alone) and engine.fits(beside)
-    engine.start(beside)
-    assert engine.fits(replace(beside, stage="third")) and not engine.fits(alone)
+    assert engine.grant(alone) and engine.grant(beside)
+    start(engine, beside)
+    assert engine.grant(replace(beside, stage="third")) and not engine.grant(alone)
     all_ended(engine, 1)
-    engine.start(alone)
-    assert not engine.fits(beside)
+    start(engine, alone)
+    assert not engine.grant(beside)
     assert all_ended(engine, 1)["alone"].exit_code == 0
-    assert engine.fits(beside)
+    assert engine.grant(beside)
 
 
 def test_a_job_past_its_time_is_ended_and_told(engine: Engine, tmp_path: Path) -> None:
@@ -96,14 +94,14 @@ def test_a_job_past_its_time_is_ended_and_told(engine: Engine, tmp_path: Path) -
 def test_cancel_ends_all_and_leaves_plain_directories(engine: Engine, tmp_path: Path) -> None:
     asked = [job(tmp_path, stage, seconds=100.0, tell=["PATH"]) for stage in ("a", "b")]
     for each in asked:
-        engine.start(each)
+        start(engine, each)
     engine.poll()
     engine.cancel()
     for each in asked:
         assert each.directory.is_dir() and not each.directory.is_symlink() and not engine.holds(each.directory)
         engine.release(each.directory)
     again = job(tmp_path, "c", exit_code=5)
-    assert engine.fits(replace(again, exclusive=True)), "nothing runs any more"
+    assert engine.grant(replace(again, exclusive=True)), "nothing runs any more"
     assert run(engine, again).exit_code == 5, "the engine can be used again"
 
 
@@ -115,7 +113,7 @@ def test_no_process_of_a_job_is_left(engine: Engine, tmp_path: Path) -> None:
         for stage, seconds, timeout_s in (("done", 0.0, 60.0), ("slow", 600.0, 600.0), ("late", 600.0, 2.0))
     )
     for each in (done, slow, late):
-        engine.start(each)
+        start(engine, each)
     pids = slow.directory / "pids"
     ended = all_ended(engine, 2)
     assert ended["done"].exit_code == 0 and ended["late"].timed_out
@@ -124,12 +122,7 @@ def test_no_process_of_a_job_is_left(engine: Engine, tmp_path: Path) -> None:
     assert all(map(running, own))
     engine.cancel()
     left = [int(word) for each in (done, slow, late) for word in (each.directory / "pids").read_text().split()]
-    if isinstance(engine, LocalEngine):  # docs/architecture.md: a session of its own leaves the group
-        for number in (2, 5, 8):
-            assert running(left[number]), "the local engine has learnt it: this exception can go"
-            os.kill(left[number], signal.SIGKILL)
-        left = [pid for number, pid in enumerate(left) if number % 3 != 2]
-    until(lambda: not any(map(running, left)), seconds=5.0)  # a process that got KILL takes a moment to go
+    assert not any(map(running, left))
 
 
 def test_the_interpreter_is_the_one_that_was_asked_for(engine: Engine, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from kassay.engine.launcher import CLAIM, EXIT, JOB
 from kassay.engine.slurm import SlurmEngine
 from kassay.errors import RunError
 from tests.engine.conftest import Faked
-from tests.engine.fake import job, until
+from tests.engine.fake import job, start, until
 
 
 def attempt_of(asked: Job) -> Path:
@@ -53,7 +54,7 @@ def at_last(engine: SlurmEngine) -> Ended:
 def started(faked: Faked, tmp_path: Path) -> tuple[SlurmEngine, Job]:
     """An engine and its one job, which waits in the queue."""
     engine, asked = faked.engine(), job(tmp_path)
-    engine.start(asked)
+    start(engine, asked)
     return engine, asked
 
 
@@ -67,7 +68,7 @@ def test_what_is_submitted(faked: Faked, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HF_TOKEN", "hush")
     engine = SlurmEngine(max_cpus=0, partition="gpu", account="lab;rm", poll_s=0.0)
     asked = replace(job(tmp_path, exclusive=True, timeout_s=61.0), cpus=3, memory_gib=0.3)
-    engine.start(asked)
+    start(engine, asked)
     directory = attempt_of(asked)
     words = faked.calls()[0].split(" ")
     options = words[: words.index(str(slurm.LAUNCHER.with_name("batch.sh")))]
@@ -98,6 +99,23 @@ def test_what_is_submitted(faked: Faked, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
+    ("count", "asked_for", "on_the_node"), [(0, [], {"CUDA_VISIBLE_DEVICES": ""}), (2, ["--gres=gpu:2"], {})]
+)
+def test_gpus_are_slurms_to_give_and_the_drivers_own_do_not_travel(
+    faked: Faked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, asked_for: list[str], on_the_node: Any
+) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "SBATCH_GRES", "SBATCH_GPUS", "KASSAY_JOB"):
+        monkeypatch.setenv(name, "gpu:7")
+    engine, asked = faked.engine(), job(tmp_path, gpus=count)
+    granted = start(engine, asked)
+    assert (granted.gpus, granted.gpu_ids) == (count, None)
+    assert [word for word in faked.calls()[0].split(" ") if word.startswith("--g")] == asked_for
+    told = dict(line.partition("=")[::2] for line in (faked.folder / "environment").read_text().splitlines())
+    assert not {"CUDA_VISIBLE_DEVICES", "SBATCH_GRES", "SBATCH_GPUS", "KASSAY_JOB"} & set(told)
+    assert json.loads((attempt_of(asked) / JOB).read_text())["environment"] == on_the_node
+
+
+@pytest.mark.parametrize(
     "state",
     ["PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "TELEPORTED"],
 )
@@ -105,7 +123,7 @@ def test_what_goes_on_is_waited_for(started: Started, faked: Faked, state: str) 
     engine, asked = started
     faked.say(state)
     leave(attempt_of(asked))
-    assert polled(engine) == [] and not engine.fits(replace(asked, exclusive=True))
+    assert polled(engine) == [] and not engine.grant(replace(asked, exclusive=True))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +154,9 @@ def test_how_a_job_ends(
         faked.forget()
         faked.account(f"7|{state} by 0\n7.batch|CANCELLED\n7.extern|COMPLETED\n")
     (ended,) = polled(engine)
-    assert ended == Ended(stage=asked.stage, exit_code=None if fault else exit_code, timed_out=False, fault=fault)
+    assert ended == Ended(
+        stage=asked.stage, exit_code=None if fault else exit_code, timed_out=False, fault=fault, peak_bytes=None
+    )
     assert not asked.directory.is_symlink() and not directory.exists() and not engine.holds(asked.directory)
     assert json.loads((asked.directory / JOB).read_text())["id"] == "7"
 
@@ -144,7 +164,7 @@ def test_how_a_job_ends(
 def test_a_time_out_of_slurm_is_one(started: Started, faked: Faked) -> None:
     engine, asked = started
     faked.say("TIMEOUT", "TimeLimit")
-    assert polled(engine) == [Ended(stage=asked.stage, exit_code=None, timed_out=True, fault="")]
+    assert polled(engine) == [Ended(stage=asked.stage, exit_code=None, timed_out=True, fault="", peak_bytes=None)]
 
 
 @pytest.mark.parametrize("accounted", [None, "", "7|RUNNING\n"])
@@ -154,7 +174,7 @@ def test_without_an_end_anywhere_the_files_decide(started: Started, faked: Faked
     faked.forget()
     faked.account(accounted)
     leave(attempt_of(asked), 4)
-    assert polled(engine) == [Ended(stage=asked.stage, exit_code=4, timed_out=False, fault="")]
+    assert polled(engine) == [Ended(stage=asked.stage, exit_code=4, timed_out=False, fault="", peak_bytes=None)]
 
 
 @pytest.mark.parametrize("accounted", [None, "", "7|RUNNING\n"])
@@ -164,7 +184,7 @@ def test_without_an_end_and_without_files_it_crashed(started: Started, faked: Fa
     faked.account(accounted)
     assert polled(engine) == [], "the files may be late"
     fault = "Slurm does not know the job any more, and it left no exit status"
-    assert at_last(engine) == Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault)
+    assert at_last(engine) == Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None)
 
 
 def test_late_files_are_waited_for(started: Started, faked: Faked) -> None:
@@ -174,14 +194,14 @@ def test_late_files_are_waited_for(started: Started, faked: Faked) -> None:
     (attempt_of(asked) / EXIT).write_text('{"job": "7", "node": "n1", "exit_c')
     assert polled(engine) == [], "half of it is none"
     leave(attempt_of(asked))
-    assert polled(engine) == [Ended(stage=asked.stage, exit_code=0, timed_out=False, fault="")]
+    assert polled(engine) == [Ended(stage=asked.stage, exit_code=0, timed_out=False, fault="", peak_bytes=None)]
 
 
 def test_files_that_never_come_are_a_crash(started: Started, faked: Faked) -> None:
     engine, asked = started
     faked.say("COMPLETED")
     fault = "Slurm says COMPLETED of job 7, and it left no exit status"
-    assert at_last(engine) == Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault)
+    assert at_last(engine) == Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None)
 
 
 def test_time_to_be_late_starts_anew_when_a_job_goes_on_again(
@@ -205,7 +225,7 @@ def test_a_queue_that_does_not_answer_ends_nothing(started: Started, faked: Fake
     (faked.folder / "silent").touch()
     assert polled(engine) == []
     (faked.folder / "silent").unlink()
-    assert polled(engine) == [Ended(stage=asked.stage, exit_code=0, timed_out=False, fault="")]
+    assert polled(engine) == [Ended(stage=asked.stage, exit_code=0, timed_out=False, fault="", peak_bytes=None)]
 
 
 def test_a_queue_that_stays_silent_is_told_and_what_left_its_status_ends(
@@ -215,7 +235,7 @@ def test_a_queue_that_stays_silent_is_told_and_what_left_its_status_ends(
     (faked.folder / "silent").touch()
     assert polled(engine) == [] and capsys.readouterr().err == ""
     leave(attempt_of(asked), 3)
-    assert at_last(engine) == Ended(stage=asked.stage, exit_code=3, timed_out=False, fault="")
+    assert at_last(engine) == Ended(stage=asked.stage, exit_code=3, timed_out=False, fault="", peak_bytes=None)
     assert "Slurm has not answered for" in (said := capsys.readouterr().err) and "Unable to contact" in said
 
 
@@ -223,16 +243,18 @@ def test_a_queue_that_stays_silent_is_told_and_what_left_its_status_ends(
 def test_what_sbatch_refuses_is_that_stages_crash(faked: Faked, tmp_path: Path, words: str) -> None:
     (faked.folder / "refusals").write_text(f"sbatch: error: {words}\n")
     engine, asked = faked.engine(), job(tmp_path)
-    engine.start(asked)
-    assert engine.poll() == [Ended(stage=asked.stage, exit_code=None, timed_out=False, fault="sbatch refused it")]
+    start(engine, asked)
+    assert engine.poll() == [
+        Ended(stage=asked.stage, exit_code=None, timed_out=False, fault="sbatch refused it", peak_bytes=None)
+    ]
     assert (asked.directory / paths.STDERR).read_text() == f"sbatch: error: {words}\n"
-    assert len(faked.calls()) == 1 and not asked.directory.is_symlink() and engine.fits(replace(asked, exclusive=True))
+    assert len(faked.calls()) == 1 and not asked.directory.is_symlink() and engine.grant(replace(asked, exclusive=True))
 
 
 def test_a_submission_that_got_no_answer_is_sent_again(faked: Faked, tmp_path: Path) -> None:
     (faked.folder / "refusals").write_text("sbatch: error: Unable to contact slurm controller\n")
     engine, asked = faked.engine(), job(tmp_path)
-    engine.start(asked)
+    start(engine, asked)
     assert len(faked.calls()) == 2 and json.loads((attempt_of(asked) / JOB).read_text())["id"] == "7"
 
 
@@ -243,14 +265,14 @@ def test_a_submission_that_was_taken_without_an_answer_is_not_sent_again(faked: 
     with monkey.context() as patch:
         patch.setattr("kassay.engine.attempt.secrets.token_hex", lambda size: "ab12")
         (faked.folder / "taken").write_text("errand.ab12")
-        faked.engine().start(asked)
+        start(faked.engine(), asked)
     assert len(faked.calls()) == 1 and json.loads((attempt_of(asked) / JOB).read_text())["id"] == "7"
 
 
 def test_a_controller_that_never_answers_is_that_stages_crash(faked: Faked, tmp_path: Path) -> None:
     (faked.folder / "refusals").write_text("sbatch: error: Unable to contact slurm controller\n" * 9)
     engine, asked = faked.engine(), job(tmp_path)
-    engine.start(asked)
+    start(engine, asked)
     assert [ended.fault for ended in engine.poll()] == ["sbatch refused it"] and len(faked.calls()) == 3
 
 
@@ -260,7 +282,7 @@ def test_a_job_that_can_never_start_is_cancelled_and_says_why(started: Started, 
     assert polled(engine) == []
     faked.say("PENDING", "PartitionTimeLimit")
     fault = "Slurm never starts job 7: PartitionTimeLimit"
-    assert polled(engine) == [Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault)]
+    assert polled(engine) == [Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None)]
     assert "scancel 7" in faked.calls()
 
 
@@ -297,7 +319,7 @@ def test_an_interrupted_submission_is_cancelled_by_its_name(
     with monkeypatch.context() as patch:
         patch.setattr(slurm.cluster, "submit", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            engine.start(asked)
+            start(engine, asked)
     engine.cancel()
     assert "scancel 7" in faked.calls() and not engine.holds(asked.directory)
 
@@ -308,10 +330,10 @@ def test_the_next_driver_finds_the_job_again(started: Started, faked: Faked) -> 
     faked.say("RUNNING")
     second = faked.engine()
     assert second.holds(asked.directory) and second.attach(asked) and polled(second) == []
-    assert not second.fits(replace(asked, exclusive=True))
+    assert not second.grant(replace(asked, exclusive=True))
     leave(directory, 3)
     faked.say("FAILED")
-    assert polled(second) == [Ended(stage=asked.stage, exit_code=3, timed_out=False, fault="")]
+    assert polled(second) == [Ended(stage=asked.stage, exit_code=3, timed_out=False, fault="", peak_bytes=None)]
     assert [call for call in faked.calls() if "job-name" in call] == faked.calls()[:1], "submitted once"
 
 
@@ -392,20 +414,20 @@ def test_a_link_to_another_runs_result_is_no_job(faked: Faked, tmp_path: Path) -
 def test_a_run_has_no_more_in_the_queue_than_it_may(faked: Faked, tmp_path: Path) -> None:
     engine = SlurmEngine(max_cpus=2, partition="", account="", poll_s=0.0)
     first, second, third = (job(tmp_path, stage) for stage in ("a", "b", "c"))
-    engine.start(first)
-    assert engine.fits(second) and not engine.fits(replace(second, cpus=2))
-    engine.start(second)
-    assert not engine.fits(third)
+    start(engine, first)
+    assert engine.grant(second) and not engine.grant(replace(second, cpus=2))
+    start(engine, second)
+    assert not engine.grant(third) and engine.waits_for(third) == "0 of 2 cores are free"
     unlimited = faked.engine()
-    unlimited.start(third)
-    assert unlimited.fits(replace(first, cpus=999, memory_gib=9999.0))
+    start(unlimited, third)
+    assert unlimited.grant(replace(first, cpus=999, memory_gib=9999.0))
 
 
 def test_the_queue_is_asked_at_its_period_and_sooner_once_a_status_is_there(
     faked: Faked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, asked = SlurmEngine(max_cpus=0, partition="", account="", poll_s=60.0), job(tmp_path)
-    engine.start(asked)
+    start(engine, asked)
     times = []
     monkeypatch.setattr(slurm.cluster, "queue", lambda: times.append(1) or [])
     monkeypatch.setattr(slurm.cluster, "accounted", lambda name: None)

@@ -19,7 +19,7 @@ from kassay.engine.states import goes_on
 from kassay.run import Run
 from tests.conftest import Project, Silent
 from tests.engine.conftest import Mini
-from tests.engine.fake import running, until
+from tests.engine.fake import job, running, start, until
 
 ADD = """
     from dataclasses import dataclass
@@ -184,7 +184,7 @@ def test_a_driver_that_was_killed_attaches_to_its_job(on_slurm: OnSlurm) -> None
     run = on_slurm.open(stages)
 
     class Opens(Silent):
-        def tick(self, states: dict[str, str]) -> None:
+        def tick(self, states: dict[str, str], waits_for: Any) -> None:
             if states["wait"] == "running" and all(map(running, pids)):
                 on_slurm.open_gate()
 
@@ -261,7 +261,7 @@ def test_a_job_that_is_cancelled_from_outside_is_a_crash_that_says_so(on_slurm: 
     run = on_slurm.open(stages)
 
     class Cancels(Silent):
-        def tick(self, states: dict[str, str]) -> None:
+        def tick(self, states: dict[str, str], waits_for: Any) -> None:
             if states["wait"] == "running" and on_slurm.pids:
                 job, _ = job_of(run.directory, "wait")
                 assert subprocess.run(["scontrol", "requeue", job], capture_output=True).returncode != 0
@@ -293,7 +293,7 @@ def test_a_node_that_dies_is_a_crash_and_what_still_runs_there_harms_nothing(on_
     class Kills(Silent):
         killed = False
 
-        def tick(self, states: dict[str, str]) -> None:
+        def tick(self, states: dict[str, str], waits_for: Any) -> None:
             if on_slurm.pids and not self.killed:
                 self.killed = True
                 os.kill(on_slurm.mini.pid(f"slurmd.{job_of(run.directory, 'wait')[1]}"), signal.SIGKILL)
@@ -331,3 +331,14 @@ def test_a_launcher_that_is_killed_leaves_a_crash_even_where_the_queue_has_forgo
     said = f"Slurm says FAILED of job {job}" if accounting else "Slurm does not know the job any more"
     assert went.words == {"a": "crashed"} and went.reasons["a"] == f"{said}, and it left no exit status"
     assert active() == []
+
+
+@pytest.mark.parametrize(("count", "seen"), [(2, "0,1"), (1, "0"), (0, "")])
+def test_a_job_sees_the_gpus_that_slurm_gave_it_and_none_else(
+    mini: Mini, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, seen: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    engine, asked = mini.engine(), job(tmp_path, gpus=count, tell=["CUDA_VISIBLE_DEVICES"])
+    start(engine, asked)
+    until(lambda: bool(engine.poll()))
+    assert json.loads((asked.directory / "told.json").read_text()) == {"CUDA_VISIBLE_DEVICES": seen}

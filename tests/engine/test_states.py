@@ -26,7 +26,7 @@ def left(exit_code: int, timed_out: bool = False, job: str = "7") -> Left:
 
 
 def ended(exit_code: int | None, timed_out: bool = False, fault: str = "") -> Ended:
-    return Ended(stage="x", exit_code=exit_code, timed_out=timed_out, fault=fault)
+    return Ended(stage="x", exit_code=exit_code, timed_out=timed_out, fault=fault, peak_bytes=None)
 
 
 @pytest.mark.parametrize("state", sorted(ACTIVE))

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from kassay import paths
-from kassay.config.kconfig import Setting
+from kassay.config.setting import Setting
 from kassay.errors import SourceError
 from kassay.kinds.mirror import MirrorRecord
 from kassay.mirror import request

@@ -33,6 +33,8 @@ def leave(directory: Path, second: int, metrics: dict[str, Any], run: str = RUN)
         artifacts={},
         started_at=f"2026-01-01T00:00:{second:02d}.000Z",
         duration_s=1.5,
+        attempt=1,
+        grant=None,
     ).save(directory)
 
 

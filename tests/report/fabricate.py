@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from kassay import digest
+from kassay.entry import Stage
 from kassay.events import Event
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.source import PackageRecord, SourceRecord
 from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
-from kassay.outcome import Artifact, Outcome
-from kassay.plan import Plan, Stage
+from kassay.outcome import Artifact, Outcome, load
+from kassay.plan import Plan
 from kassay.record import Record
 from kassay.report import rendered
+from kassay.report.closing import closing_lines
 from kassay.report.evidence import Report, load_report
+from kassay.report.model import load_run
 from kassay.source.freeze import NOTHING
 from kassay.stats.blocks import PlannedContrast, contrast_verdicts
 from kassay.stats.certificate import GrossLossPlan, RelativeLossPlan, certificate, gross_loss_gate, relative_nll_gate
@@ -43,6 +46,9 @@ STUDY: dict[str, Any] = {
 }
 
 
+GRANT = {"cpus": 1, "memory_gib": 1.0, "gpus": 0, "exclusive": False, "gpu_ids": []}
+
+
 def wave(index: int, scale: float) -> float:
     """A fixed small disturbance in place of noise."""
     return 1 + scale * math.sin(12.9898 * index + 1.7)
@@ -53,11 +59,17 @@ def stage(name: str, inputs: dict[str, str], **params: Any) -> Stage:
     return Stage(
         name=name,
         program=name.partition(".")[0],
+        argv=[],
+        outputs={},
         params=params,
         inputs=inputs,
         cpus=1,
         memory_gib=1,
+        gpus=0,
+        disk_gib=0,
         exclusive=False,
+        timeout_s=None,
+        retries=0,
         after_all=name == "report",
         measures_host=False,
         host={},
@@ -480,6 +492,8 @@ class FakeRun:
             artifacts=artifacts,
             started_at="2026-11-29T10:15:02.000Z",
             duration_s=duration_s,
+            attempt=1,
+            grant=GRANT,
         ).save(directory)
         return directory
 
@@ -490,3 +504,11 @@ class FakeRun:
     def report(self) -> Report:
         """What is rendered."""
         return load_report(self.directory)
+
+
+def closing(directory: Path, code: int, idle: bool = False, stale: dict[str, str] | None = None) -> list[str]:
+    """The last lines of a run whose driver has these outcomes in hand."""
+    stages = load_run(directory).judged
+    outcomes = {stage.name: load(directory / "stages" / stage.name) for stage in stages}
+    found = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
+    return closing_lines(directory, code, found, stale or {}, idle, {stage.program for stage in stages})

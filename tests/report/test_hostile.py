@@ -9,9 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from kassay.record import Record
-from kassay.report.text import closing_lines
 from kassay.report.words import clean
-from tests.report.fabricate import MODELS, RECIPES, STUDY, FakeRun, records_of
+from tests.report.fabricate import MODELS, RECIPES, STUDY, FakeRun, closing, records_of
 from tests.report.page import Page
 
 EVIL = (
@@ -84,7 +83,7 @@ def test_json_keeps_the_text_as_it_was(reports: dict[str, str]) -> None:
 
 
 def test_terminal_lines_are_one_line_each_and_inert(hostile: FakeRun) -> None:
-    for line in closing_lines(hostile.directory, 1):
+    for line in closing(hostile.directory, 1):
         assert "\n" not in line and "\x1b" not in line and "\u202e" not in line
 
 

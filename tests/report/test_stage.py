@@ -20,7 +20,8 @@ def test_the_program_renders_into_its_directory_and_the_run(fake_run: FakeRun) -
         "stage": "report",
         "params": {},
         "inputs": {"run": {"path": str(fake_run.directory), "sha256": "0" * 64}},
-        "grant": {"cpus": 1},
+        "attempt": 1,
+        "grant": {"cpus": 1, "gpus": 0},
         "roots": [str(paths.ROOT)],
     }
     (directory / "request.json").write_text(json.dumps(request))

@@ -10,11 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from kassay.errors import RunError
-from kassay.events import Event
 from kassay.report import render_run
 from kassay.report.junit import junit_xml
-from kassay.report.text import closing_lines
-from tests.report.fabricate import RUN, FakeRun, certify_records, judged
+from tests.report.fabricate import RUN, FakeRun, certify_records, closing, judged
 
 VERDICT = (
     "All 12 verdicts are as expected: K16/V8 holds on both models; K8/V16 and K8/V8 hold on robust and fail on fragile."
@@ -24,7 +22,7 @@ VERDICT = (
 def test_closing_lines_of_a_good_run(full_run: FakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     (full_run.directory / "report.html").touch()
     monkeypatch.chdir(full_run.directory.parent)
-    assert closing_lines(full_run.directory, 0) == [
+    assert closing(full_run.directory, 0) == [
         VERDICT,
         f"report: {RUN}/report.html",
         "exit code 0: every stage passed",
@@ -36,7 +34,7 @@ def test_closing_lines_name_what_did_not_pass(fake_run: FakeRun, monkeypatch: py
     fake_run.end("timing", "crashed", "exit status -9", records=[], stderr="killed\n")
     fake_run.end("contrast", "blocked", "`timing` was crashed", records=[])
     monkeypatch.chdir(fake_run.directory)
-    assert closing_lines(fake_run.directory, 1) == [
+    assert closing(fake_run.directory, 1) == [
         "timing crashed: exit status -9 (log: stages/timing/stderr.log)",
         "contrast blocked: `timing` was crashed",
         VERDICT,
@@ -45,21 +43,22 @@ def test_closing_lines_name_what_did_not_pass(fake_run: FakeRun, monkeypatch: py
     ]
 
 
-def test_nothing_to_do(full_run: FakeRun, fake_run: FakeRun) -> None:
-    fake_run.full()
-    started = [Event(at="t", event="run_started", stage=None, why="")]
-    first = [Event(at="t", event="stage_started", stage=stage.name, why="never ran") for stage in fake_run.stages]
-    reused = [Event(at="t", event="stage_reused", stage=stage.name, why="") for stage in fake_run.stages]
-    fake_run.write_events([*started, *first, *started, *reused])
-    assert closing_lines(fake_run.directory, 0)[0] == "nothing to do: all 15 stages are up to date"
-    fake_run.write_events([*started, *reused[:3], first[0]])
-    assert closing_lines(fake_run.directory, 0)[0] == VERDICT
+def test_nothing_to_do(full_run: FakeRun) -> None:
+    assert closing(full_run.directory, 0, idle=True)[:2] == ["nothing to do: all 14 stages are up to date", VERDICT]
+
+
+def test_what_was_kept_on_demand_is_told(full_run: FakeRun) -> None:
+    told = closing(full_run.directory, 0, stale={"memory": "input x changed"})
+    assert told[:2] == ["memory kept on demand, stale: input x changed", VERDICT]
+    (full_run.directory / "kept.json").write_text(json.dumps({"stages": {"memory": "input x changed"}}))
+    for name in ("report.md", "report.html"):
+        assert "kept on demand, stale: input x changed" in full_run.rendered()[name]
 
 
 def test_closing_lines_are_fast_and_draw_nothing(full_run: FakeRun) -> None:
     program = (
-        "import sys; from pathlib import Path; from kassay.report.text import closing_lines;"
-        "closing_lines(Path(sys.argv[1]), 0);"
+        "import sys; from pathlib import Path; from kassay.report.closing import closing_lines;"
+        "closing_lines(Path(sys.argv[1]), 0, {}, {}, False, {'certify'});"
         "heavy = {'matplotlib', 'numpy', 'scipy', 'torch'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", program, str(full_run.directory)], check=True)
@@ -70,7 +69,7 @@ def test_closing_lines_are_fast_and_draw_nothing(full_run: FakeRun) -> None:
 def timed(directory: Path) -> float:
     """Seconds of one call."""
     started = time.perf_counter()
-    closing_lines(directory, 0)
+    closing(directory, 0)
     return time.perf_counter() - started
 
 

@@ -40,7 +40,11 @@ stages = {
     "interpreter": {"program": "stack", "params": {"python": python}, "resources": resources},
     "asks": {"program": "tool", "inputs": {"stack": "interpreter.stack"}, "resources": resources},
 }
-setup = Setup(results=root / "results", settings={}, overrides=[], interpreter=sys.executable, timeout_s=60.0)
+none = frozenset()
+setup = Setup(
+    results=root / "results", settings={}, overrides=[], interpreter=sys.executable, timeout_s=60.0,
+    only=none, force=none, keep=none,
+)
 run = Run(plan.build("toy", "toy", {"stages": stages}), setup, LocalEngine(cpus=2, memory_gib=4))
 sys.exit(run.go(Silent()))
 """

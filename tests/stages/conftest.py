@@ -59,13 +59,14 @@ def runner(tmp_path: Path) -> Callable[..., Ran]:
         directory = tmp_path / "stages" / f"{program}-{len(list(tmp_path.glob('stages/*')))}"
         directory.mkdir(parents=True)
         request = {
-            "schema": "kassay.request/1",
+            "schema": "kassay.request/2",
             "run": "test",
             "run_dir": str(tmp_path),
             "stage": program,
             "params": params,
             "inputs": {name: {"path": str(path), "sha256": digest.of_path(path)} for name, path in inputs.items()},
-            "grant": {"cpus": cpus, "memory_gib": 1, "exclusive": False},
+            "attempt": 1,
+            "grant": {"cpus": cpus, "memory_gib": 1, "gpus": 0, "gpu_ids": [], "exclusive": False},
             "roots": [str(paths.ROOT)],
         }
         digest.write_json(directory / paths.REQUEST, request)

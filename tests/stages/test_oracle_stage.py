@@ -70,7 +70,8 @@ def execute(program, checkpoint, tmp_path, monkeypatch):
                 "model": {"path": str(model), "sha256": model_sha256 or digest.of_path(model)},
                 "scales": {"path": str(scales), "sha256": digest.of_file(scales)},
             },
-            "grant": {"cpus": 1},
+            "attempt": 1,
+            "grant": {"cpus": 1, "gpus": 0},
             "roots": [str(PROGRAM.parents[1])],
         }
         (tmp_path / "request.json").write_text(json.dumps(request))
