@@ -22,6 +22,7 @@
 #   make helpconfig SYM=<symbol>             one symbol: meaning, range, value, where it is used
 # Work on kassay
 #   make check                               all tests, in an environment of their own
+#   make slurm-trial [TRIAL=<profile>]       a study on a throw-away cluster while jobs, a node and the driver are killed
 #
 # KASSAY_PATH=<folder>[:…] adds trees with workflows, stages and defconfigs of your own. VENV=<path> uses another
 # framework environment; STACK_PYTHON=<python> an existing torch environment.
@@ -35,7 +36,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 VERBS = plan doctor estimate status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig \
 	listdefconfigs listnewconfig helpconfig randconfig diffconfig
 
-.PHONY: run $(VERBS) check setup FORCE
+.PHONY: run $(VERBS) check slurm-trial setup FORCE
 .NOTPARALLEL:
 
 run: setup
@@ -61,5 +62,8 @@ $(CHECK_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $
 
 check: $(CHECK_VENV)/.ready
 	@$(CHECK_VENV)/bin/python scripts/check.py
+
+slurm-trial: $(CHECK_VENV)/.ready
+	@$(CHECK_VENV)/bin/python scripts/slurm-mini/trial.py $(or $(TRIAL),decode-cpu)
 
 FORCE:
