@@ -9,6 +9,7 @@
 #   make randconfig SEED=<n>                 a random .config, the same for the same seed
 # Run
 #   make [SYMBOL=value …] [SET="a.b=c"]      run it, or what of it is not up to date; ends with a report
+#   make run STAGE=<stage>[,…]               only these and what they need; FORCE=<stage> again; KEEP=<stage> though stale
 #   make plan                                the DAG, and why each stage would run
 #   make doctor                              what it needs and this host lacks, stage by stage
 #   make estimate                            time, disk and GPU-hours: measured before, or as the profile states

@@ -37,6 +37,9 @@ MISTAKES: dict[str, tuple[list[list[str]], dict[str, str]]] = {
     "profile-is-a-path": ([["defconfig", "../Kconfig"]], {}),
     "no-profile-name": ([["defconfig", ""]], {}),
     "several-at-once": ([["defconfig", "decode-cpu", "TIMING_BLOCKS=0", "SWEEP_X=1"]], {}),
+    "no-such-stage": ([["defconfig", "decode-cpu"], ["run", "STAGE=qualty,timing"]], {}),
+    "no-stage-named": ([["defconfig", "decode-cpu"], ["run", "FORCE="]], {}),
+    "not-of-this-verb": ([["defconfig", "decode-cpu"], ["plan", "KEEP=timing"]], {}),
 }
 
 

@@ -2,10 +2,10 @@
 
     make slurm-trial [TRIAL=decode-cpu+smoke]      as root; the full decode-cpu takes about twenty minutes
 
-In clones of this checkout, so that nothing of the user's is touched: `make` locally; then `make` with the `slurm` fragment, in
-which a job is cancelled from outside, the node of a running stage is killed with all its processes, and the driver is
-killed while a stage runs. Each time the next `make` goes on. In the end every record that is no measurement of time must be
-the local one's, byte by byte.
+In a clone of this checkout, so that nothing of the user's is touched: `make` locally; then `make` with the `slurm`
+fragment, in which a job is cancelled from outside, the node of a running stage is killed with all its processes, and
+the driver is killed while a stage runs. Each time the next `make` goes on. In the end every record that is no
+measurement of time must be the local one's, byte by byte.
 """
 
 import json
@@ -186,7 +186,7 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """The trial of a profile in a new folder, which stays if something was wrong; the cluster is stopped in any case."""
+    """The trial of a profile in a new folder, which stays if something was wrong; the cluster is stopped always."""
     folder, profile = Path(tempfile.mkdtemp(prefix="slurm-trial.")), sys.argv[1]
     trial = Trial(folder, profile)
     trial.make(f"defconfig-{profile}")
