@@ -5,13 +5,13 @@ and the same is wanted, the answer is the same, and nothing is read again: `make
 each file. It is a cache; without it, or where anything differs, the files are read.
 """
 
-from dataclasses import asdict
+import time
 from pathlib import Path
 from typing import Any
 
 from kassay import cache, digest, earlier, identity, paths
 from kassay.identity import Found, Wanted
-from kassay.outcome import Artifact, Outcome
+from kassay.outcome import Outcome
 
 FILE = ".book.json"
 TICK_NS = 20_000_000  # a file must not have changed for so long before it was read: two ticks of the slowest kernel
@@ -32,6 +32,7 @@ class Book:
         self._entries: dict[str, dict[str, Any]] = told["entries"] if same else {}
         self._changed = False
         self._shared: dict[str, tuple[int, ...] | None] = {}
+        self._fresh: list[tuple[Path, Wanted, dict[str, Any], str]] = []
 
     def look_again(self) -> None:
         """Time has passed: what was seen of code and foundations a moment ago is forgotten."""
@@ -46,24 +47,32 @@ class Book:
             return None
         if "stack" not in wanted.inputs and identity.changed_environment(entry["receipt"]):
             return None
-        body = entry["outcome"]
-        artifacts = {name: Artifact(**artifact) for name, artifact in body["artifacts"].items()}
-        return Outcome(**{**body, "artifacts": artifacts})
+        return Outcome.from_body(entry["outcome"])
 
     def enter(self, wanted: Wanted, found: Found, since_ns: int) -> None:
         """Keep what was found by reading, unless a file may have changed since the reading began at `since_ns`."""
-        receipt = {name: found.receipt[name] for name in KEPT if name in found.receipt}
-        receipt |= {name: list(found.receipt[name]) for name in ("code", "foundations")}
-        entry = {"receipt": receipt, "outcome": asdict(found.made())}
+        entry = {"receipt": kept(found.receipt), "outcome": found.made().body()}
         states = self._states(found.directory, entry)
-        if any(state is None or state[CHANGED] > since_ns - TICK_NS for state in states):
-            return
-        known = {"wanted": digest.of_value(wanted.parts()), "states": digest.of_value(states)}
+        if settled(states, since_ns):
+            self._put(wanted, entry, digest.of_value(states))
+
+    def made(self, directory: Path, wanted: Wanted, outcome: Outcome, receipt: dict[str, Any]) -> None:
+        """What the driver has just written, of artifacts that it has just read: entered by `save`, if it stays so."""
+        entry = {"receipt": kept(receipt), "outcome": outcome.body()}
+        self._fresh.append((directory, wanted, entry, digest.of_value(self._states(directory, entry))))
+
+    def _put(self, wanted: Wanted, entry: dict[str, Any], states: str) -> None:
+        known = {"wanted": digest.of_value(wanted.parts()), "states": states}
         self._entries[wanted.stage.name] = {**entry, **known}
         self._changed = True
 
     def save(self) -> None:
         """Write it down if it has grown."""
+        self.look_again()
+        for directory, wanted, entry, before in self._fresh:
+            states = self._states(directory, entry)
+            if digest.of_value(states) == before and settled(states, time.time_ns()):
+                self._put(wanted, entry, before)
         if self._changed:
             cache.write(self.path, {"head": self._head, "entries": self._entries})
 
@@ -80,6 +89,17 @@ class Book:
         if path not in self._shared:
             self._shared[path] = state(path)
         return self._shared[path]
+
+
+def kept(receipt: dict[str, Any]) -> dict[str, Any]:
+    """What of a receipt is asked again."""
+    found = {name: receipt[name] for name in KEPT if name in receipt}
+    return found | {name: list(receipt[name]) for name in ("code", "foundations")}
+
+
+def settled(states: list[tuple[int, ...] | None], since_ns: int) -> bool:
+    """Whether all files are there and had not changed for a while when their reading began."""
+    return all(state is not None and state[CHANGED] <= since_ns - TICK_NS for state in states)
 
 
 def state(path: str) -> tuple[int, ...] | None:

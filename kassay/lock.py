@@ -7,7 +7,6 @@ its pid now. The owner file beside it only says who; on a shared file system it 
 import fcntl
 import json
 import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -34,7 +33,7 @@ class Owner:
 
     def alive(self) -> bool:
         """Whether the very process goes on, as far as this host can tell."""
-        return self.host == platform.node() and started_at(self.pid) == self.started
+        return self.host == os.uname().nodename and started_at(self.pid) == self.started
 
 
 def started_at(pid: int) -> int:
@@ -86,7 +85,7 @@ def owned(run_dir: Path, token: str) -> Iterator[Owner | None]:
     try:
         before = owner_of(run_dir)
         own = Owner(
-            pid=os.getpid(), host=platform.node(), since=utc_now(), started=started_at(os.getpid()), token=token
+            pid=os.getpid(), host=os.uname().nodename, since=utc_now(), started=started_at(os.getpid()), token=token
         )
         digest.write_soon(run_dir / paths.OWNER, asdict(own))
         try:

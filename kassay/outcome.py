@@ -8,7 +8,7 @@ crashed   everything else, a missing outcome included
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -59,9 +59,20 @@ class Outcome:
         """Whether stages below may read what this one left."""
         return self.word == "passed"
 
+    def body(self) -> dict[str, Any]:
+        """All fields as JSON has them."""
+        return {**vars(self), "artifacts": {name: vars(artifact) for name, artifact in self.artifacts.items()}}
+
+    @classmethod
+    def from_body(cls, body: dict[str, Any]) -> "Outcome":
+        """The outcome of `body`. Raises KeyError or TypeError if it lacks a field."""
+        named = {name: body[name] for name in cls.__dataclass_fields__}
+        named["artifacts"] = {name: Artifact(**artifact) for name, artifact in body["artifacts"].items()}
+        return cls(**named)
+
     def save(self, directory: Path, durable: bool = True) -> None:
         """Write outcome.json, as the last file of the stage; one that is not durable yet is so after `digest.sync`."""
-        body: dict[str, Any] = {"schema": SCHEMA, **asdict(self)}
+        body: dict[str, Any] = {"schema": SCHEMA, **self.body()}
         nonfinite: list[str] = []
         body["metrics"] = plain(self.metrics, "metrics", nonfinite)
         body["nonfinite"] = nonfinite
@@ -74,9 +85,7 @@ def load(directory: Path) -> Outcome | None:
     try:
         body = json.loads(path.read_bytes())
         require_schema(body, SCHEMA)
-        artifacts = {name: Artifact(**artifact) for name, artifact in body["artifacts"].items()}
-        named = {name: body[name] for name in Outcome.__dataclass_fields__ if name != "artifacts"}
-        return Outcome(**named, artifacts=artifacts)
+        return Outcome.from_body(body)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecordError, RunError) as error:

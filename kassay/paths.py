@@ -81,8 +81,9 @@ def _trees(root: Path, outside: str) -> tuple[Path, ...]:
 
 def places(relative: str) -> list[Path]:
     """Every tree's file or folder of that relative path; a path that leaves its tree is none."""
-    found = [(tree, Path(os.path.normpath(tree / relative))) for tree in trees()]
-    return [path for tree, path in found if path.is_relative_to(tree) and path.exists()]
+    roots = [str(tree) for tree in trees()]
+    found = [(root, os.path.normpath(os.path.join(root, relative))) for root in roots]
+    return [Path(path) for root, path in found if f"{path}/".startswith(f"{root}/") and os.path.exists(path)]
 
 
 def place(relative: str) -> Path:
@@ -113,7 +114,7 @@ def results_dir(configured: str) -> Path:
 
 def stage_dir(run_dir: Path, stage: str) -> Path:
     """The directory of one stage of a run."""
-    return run_dir / "stages" / stage
+    return run_dir / f"stages/{stage}"
 
 
 def shown(path: Path) -> str:

@@ -6,6 +6,7 @@ together (kassay.entry: what an entry may hold).
 
 import functools
 import heapq
+import json
 import math
 import re
 from dataclasses import dataclass, replace
@@ -35,6 +36,13 @@ class Plan:
         stages = [vars(stage) for stage in self.stages]
         head = {"schema": SCHEMA, "profile": self.profile, "workflow": self.workflow}
         return {**head, "stages": stages, "config": self.config, "hash": self.hash()}
+
+    def text(self) -> str:
+        """The text of plan.json: a line for each stage."""
+        body = self.to_json()
+        stages = ",\n  ".join(json.dumps(stage, ensure_ascii=False, allow_nan=False) for stage in body.pop("stages"))
+        head = json.dumps(body, ensure_ascii=False, allow_nan=False, indent=1)
+        return head.removesuffix("\n}") + f',\n "stages": [\n  {stages}\n ]\n}}\n'
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> "Plan":

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from kassay import identity, paths
-from kassay.earlier import Earlier
+from kassay import identity
 from kassay.entry import Stage
 from kassay.identity import Wanted
 from kassay.outcome import Outcome
 from kassay.plan import Plan
+from kassay.reuse import Reuse
 from kassay.rundir import earlier_run
+
+NO_RUN = ".no-run"  # a folder that is never there
 
 
 def preview(plan: Plan, results: Path) -> Iterator[str]:
@@ -18,11 +20,13 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
     yield f"profile {plan.profile}, workflow {plan.workflow}, {len(plan.stages)} stages"
     for stage in plan.stages:
         yield from sources_of(stage)
-    current: dict[str, tuple[Path, Outcome]] = {}
-    own, earlier = earlier_run(plan, results), Earlier(results)
+    own = earlier_run(plan, results)
+    there = Reuse(own or results / NO_RUN, results, frozenset(), frozenset())
+    current: dict[str, Path] = {}
+    outcomes: dict[str, Outcome] = {}
     for stage in plan.stages:
-        why = would_run(stage, earlier, own, current)
-        state = f"up to date ({current[stage.name][0].parent.parent.name})" if why is None else f"runs: {why}"
+        why = would_run(stage, there, current, outcomes)
+        state = f"up to date ({current[stage.name].parent.parent.name})" if why is None else f"runs: {why}"
         yield f"{stage.name:20} {why if why is not None and why.startswith('blocked: ') else state}"
         for name, reference in stage.inputs.items():
             yield f"{'':20}   {name} <- {reference}"
@@ -40,26 +44,21 @@ def sources_of(stage: Stage) -> Iterator[str]:
             yield f"source {name:14} {source['distribution']}=={source['version']}"
 
 
-def would_run(stage: Stage, earlier: Earlier, own: Path | None, current: dict[str, tuple[Path, Outcome]]) -> str | None:
-    """Why the stage would run, or None; a result that is there is added to `current`. `own` is this plan's run."""
+def would_run(stage: Stage, there: Reuse, current: dict[str, Path], outcomes: dict[str, Outcome]) -> str | None:
+    """Why the stage would run, or None; where a result that answers lies and what it is goes into the last two."""
     if stage.after_all:
         return "after all others"
     if stage.stop:
         return f"blocked: {stage.stop}"
-    waits = [name for name in stage.needs() if name not in current]
-    if waits:
+    if waits := [name for name in stage.needs() if name not in current]:
         return f"after {', '.join(waits)}"
-    outcomes = {name: outcome for name, (_, outcome) in current.items()}
     if reason := identity.unusable(stage, outcomes):
         return f"blocked: {reason}"
     if reason := identity.lacking(stage, outcomes):
         return reason
-    wanted = Wanted(stage=stage, inputs=identity.resolve(stage, current))
-    found = identity.nothing(earlier.results, identity.NEVER_RAN)
-    if own is not None:
-        found = identity.examine(paths.stage_dir(own, stage.name), wanted)
-    if found.why is not None:
-        found = earlier.find(wanted, found.why)
-    if found.why is None:
-        current[stage.name] = (found.directory, found.made())
-    return found.why
+    left = {name: (current[name], outcomes[name]) for name in stage.needs()}
+    found = there.find(Wanted(stage=stage, inputs=identity.resolve(stage, left)))
+    if isinstance(found, str):
+        return found
+    current[stage.name], outcomes[stage.name] = found.directory, found.outcome
+    return None

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Running:
             "started_at": self.at,
             "duration_s": round(time.monotonic() - self.since, 3),
             "attempt": self.prepared.attempt,
-            "grant": None if self.grant is None else asdict(self.grant),
+            "grant": None if self.grant is None else vars(self.grant),
         }
 
 
@@ -79,7 +79,7 @@ def request_of(run_dir: Path, wanted: Wanted, job: Job, grant: Grant | None, att
         "params": stage.params,
         "inputs": {name: {"path": str(given.path), "sha256": given.sha256} for name, given in wanted.inputs.items()},
         "host": stage.host_needs(),
-        "grant": None if grant is None else asdict(grant),
+        "grant": None if grant is None else vars(grant),
         "timeout_s": job.timeout_s,
         "roots": [str(tree) for tree in paths.trees()],
         "argv": list(job.argv),

@@ -11,9 +11,11 @@ from pathlib import Path
 from kassay import digest, identity, paths
 from kassay.book import Book
 from kassay.earlier import Earlier
+from kassay.engine import Job
+from kassay.executable import receipt_of
 from kassay.identity import Wanted
 from kassay.outcome import Outcome
-from kassay.rundir import Setup, kept_of, set_aside
+from kassay.rundir import kept_of, set_aside
 
 FORCED = "forced"
 
@@ -30,12 +32,12 @@ class Taken:
 class Reuse:
     """The results that a run may take."""
 
-    def __init__(self, run_dir: Path, setup: Setup) -> None:
+    def __init__(self, run_dir: Path, results: Path, force: frozenset[str], keep: frozenset[str]) -> None:
         self.run_dir = run_dir
-        self.keep = setup.keep
-        self._forced = set(setup.force)
+        self.keep = keep
+        self._forced = set(force)
         self._book = Book(run_dir)
-        self._earlier = Earlier(setup.results)
+        self._earlier = Earlier(results)
         self.stale = kept_of(run_dir)
 
     def find(self, wanted: Wanted) -> Taken | str:
@@ -81,12 +83,11 @@ class Reuse:
         """Time has passed: files may be others."""
         self._book.look_again()
 
-    def save(self, made: list[Wanted]) -> None:
-        """Keep what was found out for the next driver, and what it will find of the results that this one `made`."""
-        self._book.look_again()
-        for wanted in made:
-            began_ns = time.time_ns()
-            found = identity.examine(paths.stage_dir(self.run_dir, wanted.stage.name), wanted)
-            if found.why is None:
-                self._book.enter(wanted, found, began_ns)
+    def made(self, wanted: Wanted, outcome: Outcome, job: Job) -> None:
+        """A stage has run. What the driver wrote of an executable it need not read again; of others it must."""
+        if wanted.stage.argv and outcome.usable:
+            self._book.made(job.directory, wanted, outcome, receipt_of(job))
+
+    def save(self) -> None:
+        """Keep what was found out for the next driver."""
         self._book.save()

@@ -8,7 +8,6 @@ starts.
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +28,6 @@ from kassay.stage import utc_now
 from kassay.waiting import Waiting
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
-SMALL_BYTES = 1 << 24  # a result that is read again at once, for the book; a larger one when it is asked for
 PAUSE_S = 0.2  # while nothing of ours runs and what is ready waits for another run on this host
 
 
@@ -57,11 +55,10 @@ class Run:
         self.states = {stage.name: "waiting" for stage in self.stages}
         self.running: dict[str, Running] = {}
         self.waiting: Waiting[Prepared] = Waiting()
-        self.reuse = Reuse(self.directory, setup)
+        self.reuse = Reuse(self.directory, setup.results, setup.force, setup.keep)
         self._events: Writer | None = None
         self._watcher: Watcher | None = None
         self.changed = False  # whether a stage ended that was not there
-        self.made: list[Wanted] = []  # stages whose results this driver waited for
 
     def go(self, watcher: Watcher, before: Owner | None = None) -> int:
         """Run all stages; the exit code of the whole. Whatever ends the loop early ends the stages too."""
@@ -88,7 +85,7 @@ class Run:
         self._events.close()
         if self.changed:
             digest.sync(self.directory)
-        self.reuse.save(self.made)
+        self.reuse.save()
         return code
 
     def loop(self, watcher: Watcher) -> None:
@@ -148,7 +145,7 @@ class Run:
         left = {name: (paths.stage_dir(self.directory, name), self.outcomes[name]) for name in stage.needs()}
         found = identity.resolve(stage, left)
         if stage.after_all:
-            ended = {name: digest.of_value(asdict(outcome)) for name, outcome in sorted(self.outcomes.items())}
+            ended = {name: digest.of_value(outcome.body()) for name, outcome in sorted(self.outcomes.items())}
             of_run = [self.plan.hash(), ended, self.reuse.stale]
             found["run"] = Input(path=self.directory, sha256=digest.of_value(of_run))
         return found
@@ -238,8 +235,7 @@ class Run:
             number = prepared.attempt + (running.grant is not None)
             self.enqueue(Prepared(wanted=prepared.wanted, job=prepared.job, why=again, attempt=number))
             return
-        if sum(artifact.bytes for artifact in outcome.artifacts.values()) < SMALL_BYTES:
-            self.made.append(prepared.wanted)
+        self.reuse.made(prepared.wanted, outcome, prepared.job)
         self.record_end(outcome)
 
     def leave_unstarted(self, stage: Stage, word: Word, reason: str) -> None:

@@ -124,7 +124,7 @@ def new_run(plan: Plan, setup: Setup) -> Path:
     directory = setup.results / f"{plan.profile}-{stamp}Z-{plan.hash()[:8]}"
     making = setup.results / f".{directory.name}.{secrets.token_hex(4)}"
     (making / "stages").mkdir(parents=True)
-    digest.write_json(making / paths.PLAN, plan.to_json())
+    digest.write_bytes(making / paths.PLAN, plan.text().encode())
     digest.write_json(making / paths.MANIFEST, manifest(plan, setup, directory.name))
     making.rename(directory)
     return directory

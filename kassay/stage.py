@@ -12,7 +12,6 @@ them, and outcome.json last. `main(run)` is the whole frame:
         main(run)
 """
 
-import ctypes
 import datetime
 import json
 import os
@@ -201,6 +200,8 @@ def require(needed: dict[str, Any]) -> None:
 def die_with_parent() -> None:
     """Ask Linux to kill this process when its parent dies, so that no stage outlives its driver."""
     if sys.platform == "linux":
+        import ctypes
+
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ def test_the_second_is_told_who_has_it(tmp_path: Path) -> None:
         assert before is None
         owner = lock.owner_of(tmp_path)
         assert owner is not None and owner.alive() and owner.token == "t"
-        said = f"another driver has this run: pid {os.getpid()} on {platform.node()} since 20"
+        said = f"another driver has this run: pid {os.getpid()} on {os.uname().nodename} since 20"
         with pytest.raises(RunError, match=said), lock.owned(tmp_path, "u"):
             pass
     assert not (tmp_path / paths.OWNER).exists()

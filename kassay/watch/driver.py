@@ -3,7 +3,7 @@
 Of another host's process nothing can be told from here: it counts as alive.
 """
 
-import platform
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,5 +35,5 @@ def driver_of(run_dir: Path) -> Driver | None:
     if owner is None:
         return None
     here = "alive" if owner.alive() else "gone"
-    state = here if owner.host == platform.node() else "elsewhere"
+    state = here if owner.host == os.uname().nodename else "elsewhere"
     return Driver(pid=owner.pid, host=owner.host, since=owner.since, state=state)
