@@ -31,7 +31,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 # Words of the command line travel in MAKEFLAGS, which make itself quotes: no value is expanded or seen by a shell.
-KASSAY = KASSAY_MAKE=1 $(VENV)/bin/python -m kassay
+KASSAY = KASSAY_MAKE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 VERBS = plan doctor estimate status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig \

@@ -72,10 +72,12 @@ def taken(arguments: argparse.Namespace) -> Given:
 
 def do_plan(arguments: argparse.Namespace, given: Given) -> int:
     """Print the DAG, and of each stage whether it would run and why."""
+    from kassay import digest
     from kassay.planned import planned
     from kassay.preview import preview
 
     asked = planned(given)
+    digest.recall(paths.digests())
     for line in preview(asked.plan, paths.results_dir(str(asked.settings["RESULTS"].value))):
         print(line)
     return 0

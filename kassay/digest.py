@@ -9,33 +9,62 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kassay import cache
+
 CHUNK_BYTES = 1 << 20
-_known: dict[tuple[str, int, int, int, int], str] = {}
+CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+TICK_NS = 20_000_000  # two ticks of the slowest clock that files are stamped by
+MOST_REMEMBERED = 20_000
+Identity = tuple[str, int, int, int, int]
+_known: dict[Identity, str] = {}
+_lasting: set[Identity] = set()  # those whose file had not changed for a while when it was read
 
 
 def of_value(value: Any) -> str:
     """Hex SHA-256 of the canonical JSON of `value`; a non-finite number is refused by json itself."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = CANONICAL.encode(value)
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()  # a file name may be no UTF-8
 
 
 def of_file(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes, read once per `identity_of` in a process."""
+    """Hex SHA-256 of a file's bytes, read once per `identity_of` in a process, or once at all (`recall`)."""
     identity = identity_of(str(path))
     if identity not in _known:
+        began_ns = time.time_ns()
         summed = hashlib.sha256()
         with path.open("rb") as stream:
             while chunk := stream.read(CHUNK_BYTES):
                 summed.update(chunk)
         _known[identity] = summed.hexdigest()
+        if began_ns - identity[3] > TICK_NS:
+            _lasting.add(identity)
     return _known[identity]
 
 
-def identity_of(path: str) -> tuple[str, int, int, int, int]:
+def recall(book: Path) -> None:
+    """Take digests from a file that `remember` wrote: what is as it was is not read again."""
+    for *identity, sha256 in cache.read(book) or ():
+        _known[tuple(identity)] = sha256
+
+
+def remember(book: Path) -> None:
+    """Write down the digests of files that were read, of each path the last; nothing if there is no new one."""
+    if _lasting:
+        rows = {row[0]: row for row in cache.read(book) or ()}
+        for identity in _lasting:
+            rows.pop(identity[0], None)
+            rows[identity[0]] = (*identity, _known[identity])
+        cache.write(book, list(rows.values())[-MOST_REMEMBERED:])
+        _lasting.clear()
+
+
+def identity_of(path: str) -> Identity:
     """Path, size, mtime, ctime and inode: what changes when a file's bytes do.
 
     The time of change cannot be put back by a program. Before Linux 6.13 it moves in ticks of up to 10 ms: a file that
@@ -52,8 +81,10 @@ def of_files(root: Path, files: Iterable[Path]) -> str:
 
 def of_path(path: Path) -> str:
     """Digest of a file, or of a folder's regular files; hidden files, caches and prose (*.md) do not count."""
-    if path.is_file():
+    try:
         return of_file(path)
+    except IsADirectoryError:
+        pass
     files = [file for file in path.rglob("*") if file.is_file() and counts(file.relative_to(path))]
     return of_files(path, files)
 
@@ -79,7 +110,7 @@ def write_soon(path: Path, value: Any) -> None:
 
 def write_new(path: str, value: Any) -> None:
     """Write `value` as JSON into a file that nobody reads before another says so."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+    text = PLAIN.encode(value) + "\n"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         data = text.encode()

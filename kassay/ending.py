@@ -14,17 +14,13 @@ LONG_S = 1.0  # an outcome that took longer is durable at once; others when the 
 TAIL_BYTES = 8192
 
 
-def outcome_of(ended: Ended, wanted: Wanted, job: Job, told: dict[str, Any]) -> Outcome:
-    """The outcome of a stage that was started; `told` are the fields that the driver knows."""
-    written, broken = None, ""
-    try:
-        written = load(job.directory)
-    except RunError as error:
-        broken = error.messages[0]
-        (job.directory / paths.OUTCOME).rename(job.directory / f"{paths.OUTCOME}.broken")
+def outcome_of(ended: Ended, wanted: Wanted, job: Job, told: dict[str, Any]) -> tuple[Outcome, dict[str, Any]]:
+    """The outcome of a stage that was started; its receipt if the driver wrote it. `told` is what the driver knows."""
+    written, broken = (None, "") if wanted.stage.argv else declared(job)
+    receipt: dict[str, Any] = {}
     how = fault(ended, wanted, job, written, broken)
     if not how and wanted.stage.argv:
-        executable.write_receipt(job)
+        receipt = executable.write_receipt(job)
         artifacts = executable.artifacts_of(wanted.stage, job.directory)
         written = Outcome(word="passed", reason="", metrics={}, artifacts=artifacts, **told)
         written.save(job.directory, durable=told["duration_s"] > LONG_S)
@@ -34,7 +30,16 @@ def outcome_of(ended: Ended, wanted: Wanted, job: Job, told: dict[str, Any]) -> 
         written = Outcome(word="crashed", reason=reason, metrics={}, artifacts={}, **told)
         written.save(job.directory, durable=told["duration_s"] > LONG_S)
     assert written is not None, "a bug: neither an outcome nor a fault"
-    return written
+    return written, receipt
+
+
+def declared(job: Job) -> tuple[Outcome | None, str]:
+    """The outcome that a stage program left, or what is wrong with it; a broken one is set aside."""
+    try:
+        return load(job.directory), ""
+    except RunError as error:
+        (job.directory / paths.OUTCOME).rename(job.directory / f"{paths.OUTCOME}.broken")
+        return None, error.messages[0]
 
 
 def fault(ended: Ended, wanted: Wanted, job: Job, written: Outcome | None, broken: str) -> str:

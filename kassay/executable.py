@@ -66,6 +66,8 @@ def receipt_of(job: Job) -> dict[str, Any]:
     }
 
 
-def write_receipt(job: Job) -> None:
-    """Write receipt.json beside what it left."""
-    digest.write_new(f"{job.directory}/{paths.RECEIPT}", receipt_of(job))
+def write_receipt(job: Job) -> dict[str, Any]:
+    """Write receipt.json beside what it left, and give it."""
+    receipt = receipt_of(job)
+    digest.write_new(f"{job.directory}/{paths.RECEIPT}", receipt)
+    return receipt

@@ -57,6 +57,11 @@ def build() -> Path:
     return ROOT / "build"
 
 
+def digests() -> Path:
+    """Where digests of files are remembered; a cache."""
+    return build() / "digests.json"
+
+
 def trees() -> list[Path]:
     """Our own tree, then those of KASSAY_PATH. Raises ConfigError for an entry that is none."""
     return list(_trees(ROOT, os.environ.get(OUTSIDE, "")))
@@ -81,9 +86,18 @@ def _trees(root: Path, outside: str) -> tuple[Path, ...]:
 
 def places(relative: str) -> list[Path]:
     """Every tree's file or folder of that relative path; a path that leaves its tree is none."""
+    return [Path(path) for path in _places(relative)]
+
+
+def are(relative: str) -> int:
+    """How many trees hold that relative path."""
+    return len(_places(relative))
+
+
+def _places(relative: str) -> list[str]:
     roots = [str(tree) for tree in trees()]
     found = [(root, os.path.normpath(os.path.join(root, relative))) for root in roots]
-    return [Path(path) for root, path in found if f"{path}/".startswith(f"{root}/") and os.path.exists(path)]
+    return [path for root, path in found if f"{path}/".startswith(f"{root}/") and os.path.exists(path)]
 
 
 def place(relative: str) -> Path:
@@ -112,6 +126,7 @@ def results_dir(configured: str) -> Path:
     return (ROOT / configured).resolve()
 
 
+@functools.lru_cache(maxsize=4096)
 def stage_dir(run_dir: Path, stage: str) -> Path:
     """The directory of one stage of a run."""
     return run_dir / f"stages/{stage}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from kassay import cache, paths
 from kassay.config.setting import Setting
 from kassay.errors import ConfigError
-from kassay.plan import Plan, misplaced
+from kassay.plan import Plan
 from kassay.words import Given
 
 KEPT_PLANS = 50  # a plan of twenty stages has 40 kB
@@ -40,7 +40,7 @@ def planned(given: Given) -> Planned:
     place = paths.build() / "plans" / f"{key_of(given.overrides)}.json"
     if (told := cache.read(place)) is not None:
         plan = Plan.from_json(told["plan"])
-        if not any(misplaced(path) for path in trees_read(plan)):
+        if all(path == "." or paths.are(path) == 1 for path in trees_read(plan)):
             settings = {name: Setting(**setting) for name, setting in told["settings"].items()}
             return Planned(plan=plan, settings=settings, overrides=told["overrides"])
     made = composed(given.overrides)

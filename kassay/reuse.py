@@ -7,12 +7,11 @@ every report says so.
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kassay import digest, identity, paths
 from kassay.book import Book
 from kassay.earlier import Earlier
-from kassay.engine import Job
-from kassay.executable import receipt_of
 from kassay.identity import Wanted
 from kassay.outcome import Outcome
 from kassay.rundir import kept_of, set_aside
@@ -83,10 +82,9 @@ class Reuse:
         """Time has passed: files may be others."""
         self._book.look_again()
 
-    def made(self, wanted: Wanted, outcome: Outcome, job: Job) -> None:
-        """A stage has run. What the driver wrote of an executable it need not read again; of others it must."""
-        if wanted.stage.argv and outcome.usable:
-            self._book.made(job.directory, wanted, outcome, receipt_of(job))
+    def made(self, wanted: Wanted, outcome: Outcome, receipt: dict[str, Any]) -> None:
+        """An executable has passed. What the driver itself wrote of it need not be read again."""
+        self._book.made(paths.stage_dir(self.run_dir, outcome.stage), wanted, outcome, receipt)
 
     def save(self) -> None:
         """Keep what was found out for the next driver."""

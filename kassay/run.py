@@ -221,7 +221,7 @@ class Run:
         running = self.running.pop(ended.stage)
         prepared = running.prepared
         stage = prepared.wanted.stage
-        outcome = ending.outcome_of(ended, prepared.wanted, prepared.job, running.told(self.directory.name))
+        outcome, receipt = ending.outcome_of(ended, prepared.wanted, prepared.job, running.told(self.directory.name))
         again = ""
         if running.grant is None and (why := identity.explain(prepared.job.directory, prepared.wanted)) is not None:
             again = why
@@ -235,7 +235,8 @@ class Run:
             number = prepared.attempt + (running.grant is not None)
             self.enqueue(Prepared(wanted=prepared.wanted, job=prepared.job, why=again, attempt=number))
             return
-        self.reuse.made(prepared.wanted, outcome, prepared.job)
+        if receipt:
+            self.reuse.made(prepared.wanted, outcome, receipt)
         self.record_end(outcome)
 
     def leave_unstarted(self, stage: Stage, word: Word, reason: str) -> None:

@@ -7,7 +7,7 @@ though it is stale. A name is a stage's or, for all its members, an entry's of t
 import argparse
 import sys
 
-from kassay import lock, paths
+from kassay import digest, lock, paths
 from kassay.configure import say
 from kassay.engine.choose import engine_of
 from kassay.engine.stragglers import end_stragglers
@@ -27,6 +27,7 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
     from kassay.progress import shown_on_stderr
 
     asked = planned(given)
+    digest.recall(paths.digests())
     setup = Setup(
         results=paths.results_dir(str(asked.settings["RESULTS"].value)),
         settings=asked.settings,
@@ -53,6 +54,7 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
             watcher.close()
             if mirror is not None:
                 mirror.finish()
+            digest.remember(paths.digests())
     return conclude(run, code)
 
 

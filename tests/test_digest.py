@@ -1,11 +1,12 @@
 """Identity: content counts; time stamps, places, caches and prose do not."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from kassay import digest
+from kassay import cache, digest
 
 
 def test_a_folder_is_its_content(tmp_path: Path) -> None:
@@ -41,3 +42,26 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         digest.write_json(path, {"a": 2})
     assert path.read_text() == '{\n "a": 1\n}\n'
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_digests_are_remembered_by_the_state_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book, file, fresh = tmp_path / "book.json", tmp_path / "file", tmp_path / "fresh"
+    file.write_text("one")
+    time.sleep(0.03)
+    fresh.write_text("just now")
+    monkeypatch.setattr(digest, "_known", {})
+    monkeypatch.setattr(digest, "_lasting", set())
+    expected = digest.of_file(file), digest.of_file(fresh)
+    digest.remember(book)
+    assert [row[0] for row in cache.read(book)] == [str(file)], "what was read in the tick of its change is read again"
+    monkeypatch.setattr(digest, "_known", {})
+    digest.recall(book)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda *_: pytest.fail("it was read again"))
+        assert digest.of_file(file) == expected[0]
+    status = file.stat()
+    file.write_text("two")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert digest.of_file(file) != expected[0]
+    book.write_text("garbage")
+    digest.recall(book)

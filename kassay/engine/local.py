@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
 from kassay.engine import KASSAY_JOB, Ended, Grant, Job, inherited_environment
 from kassay.engine.grants import Grants
 from kassay.engine.orphans import Orphans, since
-from kassay.engine.process import peak, spawn, unstarted
+from kassay.engine.process import encoded, peak, spawn, unstarted
 from kassay.engine.reaper import Reaper
 
 TICK_S = 0.1  # how often the driver looks up while nothing ends, to see a signal or to draw
@@ -53,7 +54,8 @@ class LocalEngine:
         self._running: dict[str, Running] = {}
         self._unstarted: list[Ended] = []
         self._count = 0
-        self._inherited: dict[str, str] = {}
+        self._inherited: dict[bytes, bytes] = {}
+        self._nothing = -1  # /dev/null, once a stage was started
         self._orphans: Orphans | None = None
         self._reaper: Reaper | None = None
         self._ends = select.poll()
@@ -73,10 +75,11 @@ class LocalEngine:
         orphans, reaper = self._attended()
         self._count += 1
         mark = f"{self.token}.{self._count}"
-        given = {**self._inherited, **job.environment, **self._grants.environment(grant), KASSAY_JOB: mark}
+        own = {**job.environment, **self._grants.environment(grant), KASSAY_JOB: mark}
+        given = {**self._inherited, **encoded(own)}
         process = None
         try:
-            process = spawn(job, given)
+            process = spawn(job, given, self._nothing)
             descriptor = os.pidfd_open(process.pid)
         except (OSError, ValueError) as error:
             if process is not None:
@@ -95,7 +98,9 @@ class LocalEngine:
     def _attended(self) -> tuple[Orphans, Reaper]:
         """What looks after the processes; made for the first of them."""
         if self._orphans is None or self._reaper is None:
-            self._inherited = inherited_environment()
+            self._inherited = encoded(inherited_environment())
+            self._nothing = os.open(os.devnull, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._nothing)
             self._orphans = Orphans()
             self._reaper = Reaper(self.token)
             self._orphans.own.add(self._reaper.pid)

@@ -1,27 +1,53 @@
 """One stage's process: started with its logs, told of if it cannot be, measured when it has been waited for."""
 
+import functools
+import os
 import resource
+import shutil
 import subprocess
 
 from kassay import paths
 from kassay.engine import Ended, Job
 
+LOG = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 CANNOT_START = 127  # what a shell reports for a command that it cannot find
 BYTES_PER_KIB = 1024  # ru_maxrss
 
 
-def spawn(job: Job, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """The process of a job, in a session of its own. Raises OSError or ValueError if it cannot be started."""
-    with (job.directory / paths.STDOUT).open("wb") as out, (job.directory / paths.STDERR).open("wb") as err:
-        return subprocess.Popen(
-            job.argv,
-            cwd=job.directory,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-        )
+def spawn(job: Job, environment: dict[bytes, bytes], nothing: int) -> subprocess.Popen[bytes]:
+    """The process of a job, in a session of its own; `nothing` is /dev/null. Raises OSError or ValueError if it fails.
+
+    The environment is bytes, and the program is looked up once: Popen would encode and look up for every stage anew.
+    """
+    out = os.open(f"{job.directory}/{paths.STDOUT}", LOG)
+    try:
+        err = os.open(f"{job.directory}/{paths.STDERR}", LOG)
+        try:
+            return subprocess.Popen(
+                job.argv,
+                executable=located(job.argv[0], os.fsdecode(environment.get(b"PATH", b""))),
+                cwd=job.directory,
+                env=environment,
+                stdin=nothing,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        finally:
+            os.close(err)
+    finally:
+        os.close(out)
+
+
+@functools.lru_cache
+def located(program: str, path: str) -> str | None:
+    """Where a program of that name lies on PATH; None: Popen takes it as it is, and says what is wrong with it."""
+    return None if os.sep in program else shutil.which(program, path=path)
+
+
+def encoded(environment: dict[str, str]) -> dict[bytes, bytes]:
+    """An environment as the system takes it."""
+    return {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
 
 
 def unstarted(job: Job, error: OSError | ValueError) -> Ended:

@@ -14,20 +14,23 @@ import weakref
 from pathlib import Path
 
 from kassay.engine import KASSAY_JOB
-from kassay.engine.stragglers import NOTHING_LEFT, end_stragglers
+from kassay.engine.stragglers import NOTHING_LEFT, NUMBER_BYTES, end_stragglers
 
 PROGRAM = Path(__file__).with_name("stragglers.py")
 CONCLUDE_S = 5.0  # it has nothing to do then but to read a word
 
 
 class Reaper:
-    """Knows the process groups that run."""
+    """Knows the process groups that run: numbers in a file of memory, so that telling it wakes nobody."""
 
     def __init__(self, token: str) -> None:
-        self._groups: set[int] = set()
+        self._list = os.memfd_create("kassay-groups")
+        self._places: dict[int, int] = {}  # group -> its place in the list
+        self._free: list[int] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(PROGRAM), token],
+            [sys.executable, "-I", "-S", str(PROGRAM), token, str(self._list)],
             cwd="/",
+            pass_fds=[self._list],
             env={**os.environ, KASSAY_JOB: f"{token}/reaper"},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -36,18 +39,18 @@ class Reaper:
         )
         assert self._process.stdin is not None, "a bug: a reaper without its pipe"
         self.pid = self._process.pid
-        os.set_blocking(self._process.stdin.fileno(), False)  # a reaper that was stopped must not stop the driver
-        weakref.finalize(self, conclude, self._process, self._groups)
+        weakref.finalize(self, conclude, self._process, self._places, self._list)
 
     def watch(self, group: int) -> None:
         """Put a group on the list."""
-        self._groups.add(group)
-        tell(self._process, b"+%d\n" % group)
+        self._places[group] = place = self._free.pop() if self._free else len(self._places)
+        os.pwrite(self._list, group.to_bytes(NUMBER_BYTES, sys.byteorder), place * NUMBER_BYTES)
 
     def forget(self, group: int) -> None:
         """Take a group that was ended off the list."""
-        self._groups.discard(group)
-        tell(self._process, b"-%d\n" % group)
+        if (place := self._places.pop(group, None)) is not None:
+            os.pwrite(self._list, bytes(NUMBER_BYTES), place * NUMBER_BYTES)
+            self._free.append(place)
 
 
 def stragglers(token: str) -> list[int]:
@@ -55,21 +58,16 @@ def stragglers(token: str) -> list[int]:
     return end_stragglers(token) if token else []
 
 
-def tell(process: subprocess.Popen[bytes], line: bytes) -> None:
-    """Write to the reaper. One that somebody has killed or stopped hears nothing, and what it misses has a token."""
-    assert process.stdin is not None, "a bug: a reaper without its pipe"
-    try:
-        os.write(process.stdin.fileno(), line)
-    except (BrokenPipeError, BlockingIOError):
-        pass
-
-
-def conclude(process: subprocess.Popen[bytes], groups: set[int]) -> None:
+def conclude(process: subprocess.Popen[bytes], places: dict[int, int], listed: int) -> None:
     """Let the reaper go, with nothing to do if nothing is left."""
     assert process.stdin is not None, "a bug: a reaper without its pipe"
-    if not groups:
-        tell(process, NOTHING_LEFT + b"\n")
-    process.stdin.close()
+    os.close(listed)
+    try:
+        if not places:
+            process.stdin.write(NOTHING_LEFT)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # somebody has killed it
     try:
         process.wait(CONCLUDE_S)
     except subprocess.TimeoutExpired:

@@ -1,8 +1,9 @@
 """What ends the processes of a driver that is gone: all that still carry its token in their environment.
 
 As a module it gives `end_stragglers`, for a driver that takes over a run from a dead one. As a program,
-`python -I -S stragglers.py <token>`, it is the reaper (kassay.engine.reaper): it reads process groups from a pipe, and
-when the pipe closes it kills those that are left and then all stragglers. Standard library only.
+`python -I -S stragglers.py <token> <descriptor>`, it is the reaper (kassay.engine.reaper): when its input closes, it
+kills the process groups that the file of memory behind the descriptor lists, and then all stragglers. Standard library
+only.
 
 A process that cleared its environment and made a session of its own is not found here.
 """
@@ -18,6 +19,7 @@ PERIOD_S = 0.02
 QUIET = 2  # looks in a row that find none: between two images of a process there is a moment without an environment
 GIVE_UP_S = 30.0  # the kernel takes seconds to take down a process that has tens of GiB pinned
 NOTHING_LEFT = b"."
+NUMBER_BYTES = 8  # of a group in the list; 0 is none
 
 
 def end_stragglers(token: str) -> list[int]:
@@ -61,14 +63,14 @@ def main() -> None:
     """Follow the driver's pipe to its end. What asks other processes to end does not concern this one."""
     for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    groups: set[int] = set()
-    for line in sys.stdin.buffer:
-        if line.startswith(NOTHING_LEFT):
-            return
-        (groups.add if line.startswith(b"+") else groups.discard)(int(line[1:]))
-    for group in groups:
-        kill(os.killpg, group)
-    end_stragglers(sys.argv[1])
+    token, listed = sys.argv[1], int(sys.argv[2])
+    if sys.stdin.buffer.read() == NOTHING_LEFT:
+        return
+    told = os.pread(listed, os.fstat(listed).st_size, 0)
+    for place in range(0, len(told), NUMBER_BYTES):
+        if group := int.from_bytes(told[place : place + NUMBER_BYTES], sys.byteorder):
+            kill(os.killpg, group)
+    end_stragglers(token)
 
 
 if __name__ == "__main__":
