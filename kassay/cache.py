@@ -1,11 +1,11 @@
 """Files that only save time: JSON below its own SHA-256. One that is damaged, cut or not ours is as good as absent."""
 
-import contextlib
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from kassay import atomic
 
 
 def read(path: Path) -> Any:
@@ -20,11 +20,8 @@ def read(path: Path) -> Any:
 def write(path: Path, value: Any) -> None:
     """Keep the value. A folder that cannot be written costs time at the next call, nothing else."""
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogateescape")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        temporary.replace(path)
+        atomic.replace(path, hashlib.sha256(body).hexdigest().encode() + b"\n" + body, durable=False)
     except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        pass

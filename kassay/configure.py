@@ -217,5 +217,8 @@ def do_help(arguments: argparse.Namespace, given: Given) -> int:
 
 
 def say(line: str) -> None:
-    """One line of talk on standard error."""
-    print(line, file=sys.stderr)
+    """One line of talk on standard error; if nobody can hear it, that changes nothing."""
+    try:
+        print(line, file=sys.stderr)
+    except OSError:
+        pass

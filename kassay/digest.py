@@ -4,17 +4,15 @@ A value's digest is over its canonical JSON (sorted keys, no spaces, UTF-8). A f
 of relative path and file digest, so that neither time stamps nor the folder's place count.
 """
 
-import errno
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kassay import cache
+from kassay import atomic, cache
 
 CHUNK_BYTES = 1 << 20
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -102,20 +100,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_soon(path: Path, value: Any) -> None:
-    """Write `value` as JSON, whole or not at all to any reader, without waiting for the disk: see `sync`."""
-    temporary = f"{path.parent}/.{path.name}.{os.getpid()}"
-    write_new(temporary, value)
-    os.replace(temporary, path)
+    """Write `value` as JSON on one line; it is durable after `sync`."""
+    atomic.replace(path, (PLAIN.encode(value) + "\n").encode(), durable=False)
 
 
 def write_new(path: str, value: Any) -> None:
     """Write `value` as JSON into a file that nobody reads before another says so."""
-    text = PLAIN.encode(value) + "\n"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        data = text.encode()
-        if (written := os.write(fd, data)) != len(data):
-            raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written", path)
+        atomic.write(fd, (PLAIN.encode(value) + "\n").encode())
     finally:
         os.close(fd)
 
@@ -134,19 +127,4 @@ def sync(folder: Path) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write by temporary file, fsync, rename and fsync of the folder."""
-    fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(fd, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    atomic.replace(path, data, durable=True)

@@ -8,6 +8,7 @@ from kassay.engine import Ended, Job
 from kassay.errors import RunError
 from kassay.identity import Wanted
 from kassay.outcome import Outcome, Word, exit_code, load
+from kassay.rundir import make_place
 from kassay.stage import utc_now
 
 LONG_S = 1.0  # an outcome that took longer is durable at once; others when the run ends
@@ -16,9 +17,11 @@ TAIL_BYTES = 8192
 
 def outcome_of(ended: Ended, wanted: Wanted, job: Job, told: dict[str, Any]) -> tuple[Outcome, dict[str, Any]]:
     """The outcome of a stage that was started; its receipt if the driver wrote it. `told` is what the driver knows."""
+    if removed := not job.directory.is_dir():
+        make_place(job.directory)
     written, broken = (None, "") if wanted.stage.argv else declared(job)
     receipt: dict[str, Any] = {}
-    how = fault(ended, wanted, job, written, broken)
+    how = "its directory was removed while it ran" if removed else fault(ended, wanted, job, written, broken)
     if not how and wanted.stage.argv:
         receipt = executable.write_receipt(job)
         artifacts = executable.artifacts_of(wanted.stage, job.directory)

@@ -20,7 +20,8 @@ from kassay.outcome import Outcome, load
 
 REUSABLE = ("passed", "rejected")
 NEVER_RAN = "never ran"
-UNREADABLE = (RunError, OSError, ValueError, KeyError, TypeError, AttributeError)  # of files that are not what we wrote
+# What reading files gives that are not what we wrote.
+UNREADABLE = (RunError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,8 +49,8 @@ def started_at(pid: int) -> int:
 def owner_of(run_dir: Path) -> Owner | None:
     """Who has written down that it has the run; None if nobody has, or not so that it can be read."""
     try:
-        told = json.loads((run_dir / paths.OWNER).read_bytes())
-        return Owner(**told)
+        owner = Owner(**json.loads((run_dir / paths.OWNER).read_bytes()))
+        return owner if isinstance(owner.token, str) and isinstance(owner.pid, int) else None
     except (OSError, ValueError, TypeError):
         return None
 

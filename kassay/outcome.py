@@ -51,6 +51,8 @@ class Outcome:
     def __post_init__(self) -> None:
         if self.word not in WORDS:
             raise RunError(f"stage `{self.stage}`: `{self.word}` is no outcome, allowed are {', '.join(WORDS)}")
+        if not isinstance(self.duration_s, int | float) or not isinstance(self.attempt, int):
+            raise RunError(f"stage `{self.stage}`: its duration or attempt is no number")
         if (self.word == "passed") != (self.reason == ""):
             raise RunError(f"stage `{self.stage}`: outcome `{self.word}` with reason `{self.reason}`")
 

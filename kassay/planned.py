@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kassay import cache, paths
+from kassay import atomic, cache, paths
 from kassay.config.setting import Setting
 from kassay.errors import ConfigError
 from kassay.plan import Plan
@@ -69,8 +69,8 @@ def keep(place: Path, made: Planned) -> None:
     settings = {name: asdict(setting) for name, setting in made.settings.items()}
     cache.write(place, {"plan": made.plan.to_json(), "settings": settings, "overrides": made.overrides})
     others = sorted(place.parent.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in others[KEPT_PLANS:]:
-        path.unlink(missing_ok=True)
+    for path in [*others[KEPT_PLANS:], *place.parent.glob(f".*{atomic.SUFFIX}")]:
+        path.unlink(missing_ok=True)  # what a killed writer left of another plan nobody would take over
 
 
 def key_of(overrides: str) -> str:

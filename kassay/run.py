@@ -22,7 +22,7 @@ from kassay.plan import Plan
 from kassay.record import Writer, set_aside_torn_tail
 from kassay.request import Prepared, Running, job_of, request_of
 from kassay.reuse import Reuse, Taken
-from kassay.rundir import Setup, link_to, open_run, same_request, short_of_disk
+from kassay.rundir import Setup, link_to, make_place, open_run, same_request, short_of_disk
 from kassay.schedule import Schedule, closure
 from kassay.stage import utc_now
 from kassay.waiting import Waiting
@@ -193,7 +193,7 @@ class Run:
         if (grant := self.engine.grant(job)) is None:
             return False
         self.clear(job.directory)
-        job.directory.mkdir(parents=True)
+        make_place(job.directory)
         asked = request_of(self.directory, prepared.wanted, job, grant, prepared.attempt)
         digest.write_new(f"{job.directory}/{paths.REQUEST}", asked)
         self.reuse.started(job.stage)
@@ -244,7 +244,7 @@ class Run:
         directory = paths.stage_dir(self.directory, stage.name)
         if directory.is_symlink() or (directory / paths.REQUEST).exists():
             self.clear(directory)
-        directory.mkdir(parents=True, exist_ok=True)
+        make_place(directory)
         outcome = ending.unstarted(stage.name, self.directory.name, word, reason)
         outcome.save(directory, durable=False)
         self.changed = True

@@ -1,20 +1,22 @@
 """Run directories: opening the one of a plan, what stands in its manifest, and setting stale things aside."""
 
+import itertools
 import json
 import os
-import secrets
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kassay import digest, host, paths
+from kassay import atomic, digest, host, paths
 from kassay.config.setting import Setting
 from kassay.earlier import STALE
 from kassay.errors import RunError
 from kassay.lock import held
 from kassay.plan import Plan
 from kassay.stage import utc_now
+
+MAKING = ".making"  # a run directory that is not whole yet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ def set_aside(directory: Path) -> Path | None:
 
     Other runs' links to it follow, so that what they reused stays what it was.
     """
+    directory.with_name(f".{directory.name}{atomic.SUFFIX}").unlink(missing_ok=True)  # a link that was not made
     if directory.is_symlink():
         directory.unlink()
     elif directory.exists():
@@ -68,6 +71,15 @@ def short_of_disk(run_dir: Path, wanted_gib: float) -> str:
     return f"{paths.shown(run_dir.parent)} has {free_gib:.1f} GiB free, {wanted_gib:g} are needed"
 
 
+def make_place(directory: Path) -> None:
+    """Make the empty directory of a stage. Raises RunError if the run itself has been removed meanwhile."""
+    run_dir = directory.parent.parent
+    if not run_dir.is_dir():
+        raise RunError(f"{paths.shown(run_dir)}: it was removed while the run went on", hint="make runs it anew")
+    directory.parent.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
+
+
 def points_to(link: Path, directory: Path) -> bool:
     """Whether `link` is a symbolic link to `directory`."""
     return link.is_symlink() and link.resolve() == directory.resolve()
@@ -75,9 +87,7 @@ def points_to(link: Path, directory: Path) -> bool:
 
 def link_to(link: Path, directory: Path) -> None:
     """Make `link` a relative symbolic link to a stage directory of another run, in one step."""
-    temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
-    temporary.symlink_to(os.path.relpath(directory.resolve(), link.parent.resolve()), target_is_directory=True)
-    temporary.replace(link)
+    atomic.point(link, os.path.relpath(directory.resolve(), link.parent.resolve()))
 
 
 def open_run(plan: Plan, setup: Setup) -> Path:
@@ -91,7 +101,7 @@ def open_run(plan: Plan, setup: Setup) -> Path:
             (results / ".gitignore").write_text("*\n")  # or what comes out would be part of the frozen tree
         with held(results / paths.LOCK, wait=True):
             directory = earlier_run(plan, results) or new_run(plan, setup)
-            point_latest(results, directory.name)
+            atomic.point(results / "latest", directory.name)
     except OSError as error:
         raise RunError(f"{results}: cannot be written: {error.strerror}", hint="make RESULTS=<folder>") from None
     return directory
@@ -119,22 +129,22 @@ def earlier_run(plan: Plan, results: Path) -> Path | None:
 
 
 def new_run(plan: Plan, setup: Setup) -> Path:
-    """A new run directory, there at once with its plan and manifest or not at all."""
-    stamp = utc_now()[:19].replace("-", "").replace(":", "")
-    directory = setup.results / f"{plan.profile}-{stamp}Z-{plan.hash()[:8]}"
-    making = setup.results / f".{directory.name}.{secrets.token_hex(4)}"
-    (making / "stages").mkdir(parents=True)
-    digest.write_bytes(making / paths.PLAN, plan.text().encode())
-    digest.write_json(making / paths.MANIFEST, manifest(plan, setup, directory.name))
-    making.rename(directory)
+    """A new run directory, there at once with its plan and manifest or not at all. The results folder is locked."""
+    stamp = utc_now()[:19].replace("-", "").replace(":", "") + "Z"
+    stamps = itertools.chain([stamp], (f"{stamp}.{number}" for number in itertools.count(2)))
+    places = (setup.results / f"{plan.profile}-{one}-{plan.hash()[:8]}" for one in stamps)
+    directory = next(place for place in places if not place.exists())
+    making = setup.results / MAKING
+    shutil.rmtree(making, ignore_errors=True)  # of a driver that was killed
+    try:
+        (making / "stages").mkdir(parents=True)
+        digest.write_bytes(making / paths.PLAN, plan.text().encode())
+        digest.write_json(making / paths.MANIFEST, manifest(plan, setup, directory.name))
+        making.rename(directory)
+    except BaseException:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
     return directory
-
-
-def point_latest(results: Path, name: str) -> None:
-    """Make `latest` point to the run, in one step."""
-    temporary = results / f".latest.{secrets.token_hex(4)}"
-    temporary.symlink_to(name, target_is_directory=True)
-    temporary.replace(results / "latest")
 
 
 def manifest(plan: Plan, setup: Setup, run: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import datetime
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from kassay import outcome, paths
 from kassay.engine.attempt import held_attempt
@@ -110,8 +110,8 @@ class View:
         """The state of one stage; one that the last session did not come to keeps the outcome that it had."""
         step = self.session.steps.get(name)
         if step is None:
-            kept = None if self.live else told.read_object(self.directory(name) / paths.OUTCOME).get("word")
-            return str(kept or "waiting")
+            kept = None if self.live else self.outcome(name)
+            return kept.word if kept else "waiting"
         if step.state == "running" and not self.live:
             return "lost" if self.state == "lost" else "waiting"
         return step.state
@@ -121,15 +121,22 @@ class View:
         state = self.stage_state(name)
         directory = self.directory(name)
         running = state == "running"
-        ended = {} if state in UNENDED else told.read_object(directory / paths.OUTCOME)
+        ended = None if state in UNENDED else self.outcome(name)
         return Row(
             stage=name,
             state=state,
-            seconds=self.elapsed(name) if running else cast("float | None", ended.get("duration_s")),
+            seconds=self.elapsed(name) if running else (ended.duration_s if ended else None),
             progress=told.progress(directory) if running else "",
             gpus=told.gpus(directory) if running or ended else "",
-            why=one_line(self.why(name, state, str(ended.get("reason", "")))),
+            why=one_line(self.why(name, state, ended.reason if ended else "")),
         )
+
+    def outcome(self, name: str) -> outcome.Outcome | None:
+        """What is written of a stage's end, if it can be read."""
+        try:
+            return outcome.load(self.directory(name))
+        except RunError:
+            return None
 
     def elapsed(self, name: str) -> float | None:
         """Seconds since a running stage was asked to run, whichever driver asked it."""
