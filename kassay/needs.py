@@ -58,11 +58,11 @@ def lacking_gpus(needs: dict[str, Any]) -> list[str]:
     if there.state == "error":
         return [f"the GPUs cannot be asked: {there.error}"]
     if there.state == "absent":
-        return [f"{wanted} GPU is needed, and there is no nvidia-smi"]
+        return [f"{needed(wanted)}, and there is no nvidia-smi"]
     usable, seen = gpus.usable(there), len(gpus.visible(there, os.environ.get(gpus.VISIBLE)))
     if seen < wanted:
         hidden = f" ({gpus.VISIBLE}=`{os.environ[gpus.VISIBLE]}`)" if gpus.VISIBLE in os.environ else ""
-        return [f"{wanted} GPU is needed, {seen} of {len(there.gpus)} may be used{hidden}"]
+        return [f"{needed(wanted)}, {seen} of {len(there.gpus)} may be used{hidden}"]
     found = []
     memory_gib = float(needs.get("gpu_memory_gib", 0))
     for gpu in usable[:wanted]:
@@ -74,6 +74,11 @@ def lacking_gpus(needs: dict[str, Any]) -> list[str]:
         if (asked := needs.get("capability")) and not reaches(gpu.capability, asked):
             found.append(f"GPU {gpu.index} ({gpu.name}) has compute capability {gpu.capability}, {asked} is needed")
     return found
+
+
+def needed(gpus: int) -> str:
+    """`1 GPU is needed`, `2 GPUs are needed`."""
+    return "1 GPU is needed" if gpus == 1 else f"{gpus} GPUs are needed"
 
 
 def reaches(capability: str | None, wanted: str) -> bool:

@@ -33,7 +33,7 @@ def test_nothing_needed_nothing_lacking(bare: Path) -> None:
 def test_every_lack_is_told_at_once(bare: Path) -> None:
     asked = {"gpus": 2, "tools": ["nvcc-none", "sh"], "tokens": ["HF_TOKEN"], "disk_gib": 1e9}
     found = needs.lacks(asked)
-    assert found[:2] == ["2 GPU is needed, and there is no nvidia-smi", "tool `nvcc-none` is not on PATH"]
+    assert found[:2] == ["2 GPUs are needed, and there is no nvidia-smi", "tool `nvcc-none` is not on PATH"]
     assert "GiB free, 1e+09 are needed" in found[2] and found[3] == "token `HF_TOKEN` is not set" and len(found) == 4
 
 
@@ -41,7 +41,7 @@ def test_gpus_are_counted_measured_and_compared(bare: Path, monkeypatch: pytest.
     more = "0, GPU-0, 580, 8.9\n1, GPU-1, 580, 12.0\n"
     printing(bare, "0, Small, 24564\n1, Odd, [N/A]\n", more)
     assert needs.lacks({"gpus": 2}) == []
-    assert needs.lacks({"gpus": 3}) == ["3 GPU is needed, 2 of 2 may be used"]
+    assert needs.lacks({"gpus": 3}) == ["3 GPUs are needed, 2 of 2 may be used"]
     assert needs.lacks({"gpus": 2, "gpu_memory_gib": 70}) == [
         "GPU 0 (Small) has 24.0 GiB, 70 are needed",
         "GPU 1 (Odd) does not tell its memory; 70 GiB are needed",
@@ -55,7 +55,7 @@ def test_instances_of_one_gpu_are_counted_one_by_one(bare: Path, monkeypatch: py
     printing(bare, "0, NVIDIA A100, 40960\n1, NVIDIA A100, 40960\n", MORE, LISTED)
     monkeypatch.setenv(gpus.VISIBLE, "MIG-0011,MIG-1111")
     assert needs.lacks({"gpus": 2}) == []
-    assert needs.lacks({"gpus": 3})[0].startswith("3 GPU is needed, 2 of 2 may be used")
+    assert needs.lacks({"gpus": 3})[0].startswith("3 GPUs are needed, 2 of 2 may be used")
 
 
 def test_a_broken_driver_does_not_turn_a_need_green(bare: Path) -> None:
