@@ -24,6 +24,8 @@
 # Work on kassay
 #   make check                               all tests, in an environment of their own
 #   make slurm-trial [TRIAL=<profile>]       a study on a throw-away cluster while jobs, a node and the driver are killed
+#   make kill-trial [KILLS=<n>]              the kill campaign of the tests, n times as long (10)
+#   make bench                               the orchestrator beside ninja, doit and snakemake
 #
 # KASSAY_PATH=<folder>[:…] adds trees with workflows, stages and defconfigs of your own. VENV=<path> uses another
 # framework environment; STACK_PYTHON=<python> an existing torch environment.
@@ -37,7 +39,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 VERBS = plan doctor estimate status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig \
 	listdefconfigs listnewconfig helpconfig randconfig diffconfig
 
-.PHONY: run $(VERBS) check slurm-trial setup FORCE
+.PHONY: run $(VERBS) check slurm-trial kill-trial bench setup FORCE
 .NOTPARALLEL:
 
 run: setup
@@ -66,5 +68,11 @@ check: $(CHECK_VENV)/.ready
 
 slurm-trial: $(CHECK_VENV)/.ready
 	@$(CHECK_VENV)/bin/python scripts/slurm-mini/trial.py $(or $(TRIAL),decode-cpu)
+
+kill-trial: $(CHECK_VENV)/.ready
+	@KASSAY_KILLS=$(or $(KILLS),10) $(CHECK_VENV)/bin/python -m pytest -q -s tests/crash/test_kill.py
+
+bench: $(CHECK_VENV)/.ready
+	@$(CHECK_VENV)/bin/python -m benchmarks.orchestrator
 
 FORCE:

@@ -13,7 +13,7 @@ from kassay import paths
 from kassay.errors import ConfigError
 
 # Names that make itself or its recipes take; they never reach Kconfig.
-OF_MAKE = {"CHECK_VENV", "KASSAY", "PIP_FIND_LINKS", "PYTHON", "TRIAL", "UV_FIND_LINKS", "VENV", paths.OUTSIDE}
+OF_MAKE = {"CHECK_VENV", "KASSAY", "PIP_FIND_LINKS", "PYTHON", "TRIAL", "KILLS", "UV_FIND_LINKS", "VENV", paths.OUTSIDE}
 OF_VERB = {"RUN", "NAME", "SYM", "SEED", "A", "B", "STAGE", "FORCE", "KEEP"}  # arguments of single verbs
 OVERRIDES = "SET"
 FROM_MAKE = "KASSAY_MAKE"  # set by our Makefile's recipes: MAKEFLAGS holds words for us

@@ -2,9 +2,9 @@
 
     python scripts/gpu-trial.py        with a Python that has torch; needs no other package
 
-Each of two drivers runs four stages of one GPU, one of two, one of none, one that wants to be alone and one that asks for
-sixteen. Prints what every stage was granted and what torch found, and exits 1 if two stages had a GPU at the same time,
-if one saw another GPU than its own, or if anything ran beside the one that is alone.
+Each of two drivers runs four stages of one GPU, one of two, one of none, one that wants to be alone and one that asks
+for sixteen. Prints what every stage was granted and what torch found, and exits 1 if two stages had a GPU at the same
+time, if one saw another GPU than its own, or if anything ran beside the one that is alone.
 """
 
 import itertools

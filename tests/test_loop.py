@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,12 @@ from kassay.errors import EXIT_PASSED, EXIT_REJECTED, EXIT_UNMET
 from kassay.outcome import Artifact, Outcome
 from kassay.run import Run
 from tests.conftest import Project, Silent, setup_of
+from tests.engine.fake import HoldsNothing
 
 EXIT = {"passed": EXIT_PASSED, "rejected": EXIT_REJECTED, "unmet": EXIT_UNMET, "crashed": 1}
 
 
-class FakeEngine:
+class FakeEngine(HoldsNothing):
     """Counts resources as the local engine does; a job ends at the next poll with the word that the test says."""
 
     token = "fake"
@@ -75,15 +75,6 @@ class FakeEngine:
     def cancel(self) -> None:
         self.cancelled += self.running
         self.running.clear()
-
-    def holds(self, directory: Path) -> bool:
-        return False
-
-    def attach(self, job: Job) -> bool:
-        return False
-
-    def release(self, directory: Path) -> None:
-        pass
 
 
 def run_of(project: Project, stages: dict[str, Any], engine: FakeEngine, **chosen: set[str]) -> Run:

@@ -46,7 +46,20 @@ def start(engine: Engine, job: Job) -> Grant:
     return granted
 
 
-class FakeEngine:
+class HoldsNothing:
+    """An engine whose jobs end with their driver."""
+
+    def holds(self, directory: Path) -> bool:
+        return False
+
+    def attach(self, job: Job) -> bool:
+        return False
+
+    def release(self, directory: Path) -> None:
+        pass
+
+
+class FakeEngine(HoldsNothing):
     """Starts no process: every poll is a second in which the errands go on."""
 
     def __init__(self) -> None:
@@ -90,15 +103,6 @@ class FakeEngine:
 
     def cancel(self) -> None:
         self._running.clear()
-
-    def holds(self, directory: Path) -> bool:
-        return False
-
-    def attach(self, job: Job) -> bool:
-        return False
-
-    def release(self, directory: Path) -> None:
-        pass
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
