@@ -26,6 +26,7 @@ class Owner:
     since: str  # UTC, ISO 8601
     started: int  # of the process, in the kernel's ticks: a pid alone may be somebody else's by now
     token: str  # carried in the environment of every process that it starts
+    only: list[str]  # the stages that it was asked for with what they need; empty: all
 
     def words(self) -> str:
         """Who that is."""
@@ -67,7 +68,7 @@ def held(path: Path, wait: bool) -> Iterator[None]:
 
 
 @contextmanager
-def owned(run_dir: Path, token: str) -> Iterator[Owner | None]:
+def owned(run_dir: Path, token: str, only: list[str]) -> Iterator[Owner | None]:
     """Hold the run directory; gives the owner that died and left it, if one did.
 
     Raises RunError that names the holder if another driver has it.
@@ -84,9 +85,8 @@ def owned(run_dir: Path, token: str) -> Iterator[Owner | None]:
         ) from None
     try:
         before = owner_of(run_dir)
-        own = Owner(
-            pid=os.getpid(), host=os.uname().nodename, since=utc_now(), started=started_at(os.getpid()), token=token
-        )
+        here, since, started = os.uname().nodename, utc_now(), started_at(os.getpid())
+        own = Owner(pid=os.getpid(), host=here, since=since, started=started, token=token, only=only)
         digest.write_soon(run_dir / paths.OWNER, asdict(own))
         try:
             yield before

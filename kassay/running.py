@@ -40,7 +40,8 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
     )
     engine = engine_of(asked.settings)
     run = Run(asked.plan, setup, engine)
-    with lock.owned(run.directory, engine.token) as before:
+    only = [stage.name for stage in run.stages] if setup.only else []
+    with lock.owned(run.directory, engine.token, only) as before:
         if before is not None:
             end_stragglers(before.token)
         watcher = shown_on_stderr(run.directory)

@@ -21,7 +21,7 @@ from kassay.progress import shown_on_stderr
 from tests.conftest import Project
 project = Project.__new__(Project); project.root = paths.ROOT; project.results = paths.ROOT / "results"
 run = project.open(json.loads(sys.argv[2]))
-with lock.owned(run.directory, run.engine.token) as before:
+with lock.owned(run.directory, run.engine.token, sorted(run.states) if run.setup.only else []) as before:
     watcher = shown_on_stderr(run.directory)
     try:
         code = run.go(watcher, before)

@@ -360,7 +360,7 @@ def test_a_read_only_results_folder_is_said_before_anything_runs(project: Projec
 def test_a_second_driver_is_told_who_holds_the_run(project: Project) -> None:
     run = project.open(CHAIN)
     refused = pytest.raises(RunError, match=f"pid {os.getpid()} on ")
-    with lock.owned(run.directory, "t"), refused, lock.owned(run.directory, "u"):
+    with lock.owned(run.directory, "t", []), refused, lock.owned(run.directory, "u", []):
         pass
 
 

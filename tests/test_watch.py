@@ -100,7 +100,7 @@ def test_looking_locks_and_writes_nothing(project: Project, driver: "subprocess.
     assert sorted(path.name for path in latest(project).iterdir()) == held
     open_gate(project)
     assert driver.wait(30) == 1
-    with lock.owned(latest(project), "token"):
+    with lock.owned(latest(project), "token", []):
         assert facts(project)["driver"].startswith(f"pid {os.getpid()} ")
 
 
@@ -170,12 +170,12 @@ def test_an_interrupted_run_is_over(project: Project, driver: "subprocess.Popen[
 def test_a_driver_that_has_only_just_taken_the_run_is_starting(project: Project) -> None:
     run = project.open({"a": {"program": "ok"}})
     assert (view(project).state, facts(project)["since"]) == ("lost", "it has not begun")
-    with lock.owned(run.directory, "token"):
+    with lock.owned(run.directory, "token", []):
         assert view(project).state == "starting"
     project.go({"a": {"program": "ok"}})
     time.sleep(0.002)
     assert view(project).state == "ended"
-    with lock.owned(run.directory, "token"):
+    with lock.owned(run.directory, "token", []):
         assert view(project).state == "starting" and states(project) == {"a": "passed"}
 
 
@@ -403,3 +403,10 @@ def test_the_verbs(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None
     assert wrong.returncode == 2 and "did you mean `tell`?\nhint: make status names them" in wrong.stderr
     lacks = kassay(tree, "logs", **own)
     assert lacks.stderr == "error: logs needs STAGE\nhint: make logs STAGE=build\n"
+
+
+def test_stages_that_a_live_driver_was_not_asked_for_do_not_wait(project: Project) -> None:
+    run = project.open({"a": {"program": "ok"}, "b": {"program": "ok"}})
+    with lock.owned(run.directory, "token", ["a"]):
+        assert facts(project)["b"].endswith("  not asked for")
+        assert not facts(project)["a"].endswith("  not asked for")

@@ -18,6 +18,7 @@ class Driver:
     host: str
     since: str  # UTC, ISO 8601
     state: str  # alive, gone, or `elsewhere`: only its own host can tell
+    only: tuple[str, ...]  # the stages that it was asked for; empty: all
 
     @property
     def lives(self) -> bool:
@@ -36,4 +37,4 @@ def driver_of(run_dir: Path) -> Driver | None:
         return None
     here = "alive" if owner.alive() else "gone"
     state = here if owner.host == os.uname().nodename else "elsewhere"
-    return Driver(pid=owner.pid, host=owner.host, since=owner.since, state=state)
+    return Driver(pid=owner.pid, host=owner.host, since=owner.since, state=state, only=tuple(owner.only))

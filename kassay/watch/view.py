@@ -110,7 +110,7 @@ class View:
         """The state of one stage; one that the last session did not come to keeps the outcome that it had."""
         step = self.session.steps.get(name)
         if step is None:
-            kept = None if self.live else self.outcome(name)
+            kept = None if self.live and self.asked(name) else self.outcome(name)
             return kept.word if kept else "waiting"
         if step.state == "running" and not self.live:
             return "lost" if self.state == "lost" else "waiting"
@@ -138,6 +138,10 @@ class View:
         except RunError:
             return None
 
+    def asked(self, name: str) -> bool:
+        """Whether the driver was asked for the stage (STAGE=)."""
+        return self.driver is None or not self.driver.only or name in self.driver.only
+
     def elapsed(self, name: str) -> float | None:
         """Seconds since a running stage was asked to run, whichever driver asked it."""
         try:
@@ -150,7 +154,7 @@ class View:
         """What is said of a stage in this state."""
         step = self.session.steps.get(name)
         if state == "waiting":
-            return self.waits(name) if self.live else self.not_run(name)
+            return self.waits(name) if self.live and self.asked(name) else self.not_run(name)
         if state == "lost":
             held = held_attempt(self.directory(name)) is not None
             return "its driver is gone" + ("; its job may go on, the next `make` finds it" if held else "")
@@ -173,7 +177,7 @@ class View:
         """Why a stage of a session that is over has no outcome."""
         if name in self.session.steps:
             return "it was ended with the run; `make` runs it again"
-        return "not asked for" if self.state == "ended" else "not reached; `make` resumes"
+        return "not asked for" if self.state == "ended" or self.live else "not reached; `make` resumes"
 
 
 def planned(body: dict[str, Any]) -> Planned:

@@ -5,7 +5,7 @@
 In a clone of this checkout, so that nothing of the user's is touched: `make` locally; then `make` with the `slurm`
 fragment, in which a job is cancelled from outside, the node of a running stage is killed with all its processes, and
 the driver is killed while a stage runs. Each time the next `make` goes on. In the end every record that is no
-measurement of time must be the local one's, byte by byte.
+measurement of time or memory must be the local one's, byte by byte.
 """
 
 import json
@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
-EQUAL = ("calibrate", "oracle", "quality", "certify", "memory")  # stages whose records hold no time
+EQUAL = ("calibrate", "oracle", "quality", "certify")  # stages whose records hold neither time nor memory
 NODES = ("n1", "n2")
 PATIENCE_S = 900.0
 

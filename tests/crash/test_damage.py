@@ -21,7 +21,7 @@ DAMAGES = ("garbage", "cut", "empty", "null", "words")
 OF_DISKS = ("garbage", "cut", "empty")
 OF_STAGE = (paths.OUTCOME, paths.RECEIPT, paths.REQUEST)
 OF_RUN = (paths.PLAN, paths.MANIFEST, paths.EVENTS, paths.OWNER, paths.KEPT, ".book.json", ".lock")
-OWNER = {"pid": 1, "host": "elsewhere", "since": "2026-01-01T00:00:00.000Z", "started": 1, "token": "0"}
+OWNER = {"pid": 1, "host": "elsewhere", "since": "2026-01-01T00:00:00.000Z", "started": 1, "token": "0", "only": []}
 
 
 @pytest.fixture(scope="module")
