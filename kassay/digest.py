@@ -18,7 +18,7 @@ CHUNK_BYTES = 1 << 20
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 TICK_NS = 20_000_000  # two ticks of the slowest clock that files are stamped by
-MOST_REMEMBERED = 20_000
+MOST_REMEMBERED = 5_000
 Identity = tuple[str, int, int, int, int]
 _known: dict[Identity, str] = {}
 _lasting: set[Identity] = set()  # those whose file had not changed for a while when it was read
@@ -31,18 +31,26 @@ def of_value(value: Any) -> str:
 
 
 def of_file(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes, read once per `identity_of` in a process, or once at all (`recall`)."""
+    """Hex SHA-256 of a file's bytes, read once per `identity_of` in a process."""
     identity = identity_of(str(path))
     if identity not in _known:
-        began_ns = time.time_ns()
         summed = hashlib.sha256()
         with path.open("rb") as stream:
             while chunk := stream.read(CHUNK_BYTES):
                 summed.update(chunk)
         _known[identity] = summed.hexdigest()
-        if began_ns - identity[3] > TICK_NS:
-            _lasting.add(identity)
     return _known[identity]
+
+
+def of_lasting(path: Path) -> str:
+    """Hex SHA-256 of a file of a tree, which other processes will ask for too: read once at all (`recall`)."""
+    identity = identity_of(str(path))
+    if identity not in _known:
+        began_ns = time.time_ns()
+        of_file(path)
+        if began_ns - identity[3] > TICK_NS and identity in _known:
+            _lasting.add(identity)
+    return of_file(path)
 
 
 def recall(book: Path) -> None:
@@ -74,13 +82,13 @@ def identity_of(path: str) -> Identity:
 
 def of_files(root: Path, files: Iterable[Path]) -> str:
     """Hex SHA-256 over the sorted (relative path, file digest) pairs of `files` below `root`."""
-    return of_value(sorted((str(file.relative_to(root)), of_file(file)) for file in files))
+    return of_value(sorted((str(file.relative_to(root)), of_lasting(file)) for file in files))
 
 
 def of_path(path: Path) -> str:
     """Digest of a file, or of a folder's regular files; hidden files, caches and prose (*.md) do not count."""
     try:
-        return of_file(path)
+        return of_lasting(path)
     except IsADirectoryError:
         pass
     files = [file for file in path.rglob("*") if file.is_file() and counts(file.relative_to(path))]
