@@ -477,3 +477,38 @@ def test_a_preview_says_what_the_loop_would_do(project: Project) -> None:
     assert lines["a"].endswith("runs: its files cannot be read: RunError")
     assert lines["b"].endswith("runs: after a") and "up to date" in lines["side"]
     assert project.go(CHAIN).started == {"a": "its files cannot be read: RunError"}
+
+
+def test_a_stage_of_its_own_time_out_and_retries(project: Project) -> None:
+    project.program("slow", "    time.sleep(60)\n    return {}")
+    project.program(
+        "third",
+        '    said = stage.params["said"]\n'
+        '    open(said, "a").write("x")\n'
+        "    if os.path.getsize(said) < 3:\n"
+        '        print("not yet", file=sys.stderr); os._exit(7)\n'
+        '    stage.write_json("out", {})\n'
+        "    return {}",
+    )
+    said = str(project.root / "said")
+    went = project.go(
+        {
+            "slow": {"program": "slow", "timeout_s": 1.5},
+            "third": {"program": "third", "params": {"said": said}, "retries": 5},
+        }
+    )
+    assert went.words == {"slow": "crashed", "third": "passed"}
+    assert went.reasons["slow"].startswith("ran past its time-out of 1.5 s")
+    stages = went.run.directory / "stages"
+    assert went.run.outcomes["third"].attempt == 3 and len(list(stages.glob(".third.stale-*"))) == 2
+    told = [line for line in (went.run.directory / paths.EVENTS).read_text().splitlines() if "stage_retried" in line]
+    assert len(told) == 2 and "attempt 1 of 6 exit status 7 without its outcome; last line: not yet" in told[0]
+    again = project.go({"third": {"program": "third", "params": {"said": said}, "retries": 0}})
+    assert not again.started, "how often it may be tried is no part of what it is"
+
+
+def test_a_disk_without_the_room_that_a_stage_needs_is_unmet(project: Project) -> None:
+    resources = {"cpus": 1, "memory_gib": 0.1, "disk_gib": 1e9}
+    went = project.go({"a": {"program": "ok", "resources": resources}, "b": {"argv": ["true"], "resources": resources}})
+    assert went.words == {"a": "unmet", "b": "unmet"} and went.code == 4
+    assert went.reasons["a"].endswith("GiB free, 1e+09 are needed")
