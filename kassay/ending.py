@@ -15,13 +15,20 @@ LONG_S = 1.0  # an outcome that took longer is durable at once; others when the 
 TAIL_BYTES = 8192
 
 
-def outcome_of(ended: Ended, wanted: Wanted, job: Job, told: dict[str, Any]) -> tuple[Outcome, dict[str, Any]]:
-    """The outcome of a stage that was started; its receipt if the driver wrote it. `told` is what the driver knows."""
+def outcome_of(
+    ended: Ended, wanted: Wanted, job: Job, told: dict[str, Any], read: dict[str, str]
+) -> tuple[Outcome, dict[str, Any]]:
+    """The outcome of a stage that was started; its receipt if the driver wrote it.
+
+    `told` is what the driver knows of it, `read` the artifacts that others read, each with its reader.
+    """
     if removed := not job.directory.is_dir():
         make_place(job.directory)
     written, broken = (None, "") if wanted.stage.argv else declared(job)
     receipt: dict[str, Any] = {}
     how = "its directory was removed while it ran" if removed else fault(ended, wanted, job, written, broken)
+    if not how and written is not None:
+        how = written.lacks(read)
     if not how and wanted.stage.argv:
         receipt = executable.write_receipt(job)
         artifacts = executable.artifacts_of(wanted.stage, job.directory)

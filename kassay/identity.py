@@ -80,13 +80,6 @@ def unusable(stage: Stage, outcomes: dict[str, Outcome]) -> str:
     return "; ".join(f"`{name}` was {outcomes[name].word}" for name in stage.needs() if not outcomes[name].usable)
 
 
-def lacking(stage: Stage, outcomes: dict[str, Outcome]) -> str:
-    """What the stage reads and its owner, though it passed, did not leave: the workflow is wrong."""
-    asked = [ref.rpartition(".") for ref in stage.inputs.values() if not ref.startswith("tree:")]
-    gone = [(owner, name) for owner, _, name in asked if name not in outcomes[owner].artifacts]
-    return "; ".join(f"reads `{owner}.{name}`, which `{owner}` did not leave" for owner, name in gone)
-
-
 def measured_elsewhere(directory: Path) -> str | None:
     """Where another run's measurement was made, if not on a host like this one; its own run keeps it all the same."""
     there = json.loads((directory / paths.RECEIPT).read_bytes()).get("host")

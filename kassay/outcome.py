@@ -61,6 +61,11 @@ class Outcome:
         """Whether stages below may read what this one left."""
         return self.word == "passed"
 
+    def lacks(self, read: dict[str, str]) -> str:
+        """What others read (artifact -> reader) and it did not leave though it passed, in words; empty if it left all."""
+        gone = [] if not self.usable else [name for name in read if name not in self.artifacts]
+        return "; ".join(f"left no `{name}`, which `{read[name]}` reads" for name in gone)
+
     def body(self) -> dict[str, Any]:
         """All fields as JSON has them."""
         return {**vars(self), "artifacts": {name: vars(artifact) for name, artifact in self.artifacts.items()}}

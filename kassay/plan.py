@@ -58,6 +58,20 @@ class Plan:
     def _hash(self) -> str:
         return digest.of_value([self.workflow, [vars(stage) for stage in self.stages], self.config])
 
+    def read_of(self, owner: str) -> dict[str, str]:
+        """The artifacts of a stage that others read, each with one that does."""
+        return self._read.get(owner, {})
+
+    @functools.cached_property
+    def _read(self) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for stage in reversed(self.stages):
+            for reference in stage.inputs.values():
+                if not reference.startswith("tree:"):
+                    owner, _, artifact = reference.rpartition(".")
+                    found.setdefault(owner, {})[artifact] = stage.name
+        return found
+
     def stage(self, name: str) -> Stage:
         """The stage of that name."""
         return self._by_name[name]
@@ -92,6 +106,9 @@ def build(profile: str, workflow: str, composed: dict[str, Any]) -> Plan:
     broken = set(map(str, entries)) - {name.partition(".")[0] for name in names}  # reported once, not by every reader
     stages = [expand_globs(stage, list(names), broken, errors) for stage in stages]
     known = [path.stem for path in paths.entries(paths.STAGES, "*.py")]
+    outputs = {stage.name: stage.outputs for stage in stages if stage.argv}
+    for stage in stages:
+        errors += unknown_outputs(stage, outputs)
     last = {stage.name for stage in stages if stage.after_all}
     for stage in stages:
         errors += faults(stage, known, names, broken)
@@ -140,6 +157,17 @@ def faults(stage: Stage, known: list[str], names: dict[str, int], broken: set[st
                 found.append(f"stage `{stage.name}`: input `{key}`: {fault}")
         elif (owner := reference.rpartition(".")[0]) not in names and owner.partition(".")[0] not in broken:
             found.append(f"stage `{stage.name}`: input `{key}` names `{reference}`, but no such stage exists")
+    return found
+
+
+def unknown_outputs(stage: Stage, outputs: dict[str, dict[str, str]]) -> list[str]:
+    """What a stage reads of plain executables that is none of their outputs."""
+    found = []
+    for key, reference in stage.inputs.items():
+        owner, _, artifact = reference.rpartition(".")
+        if not reference.startswith("tree:") and owner in outputs and artifact not in outputs[owner]:
+            allowed = ", ".join(outputs[owner]) or "none"
+            found.append(f"stage `{stage.name}`: input `{key}` names `{reference}`; outputs of `{owner}`: {allowed}")
     return found
 
 

@@ -25,7 +25,7 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
     current: dict[str, Path] = {}
     outcomes: dict[str, Outcome] = {}
     for stage in plan.stages:
-        why = would_run(stage, there, current, outcomes)
+        why = would_run(stage, plan.read_of(stage.name), there, current, outcomes)
         state = f"up to date ({current[stage.name].parent.parent.name})" if why is None else f"runs: {why}"
         yield f"{stage.name:20} {why if why is not None and why.startswith('blocked: ') else state}"
         for name, reference in stage.inputs.items():
@@ -44,8 +44,13 @@ def sources_of(stage: Stage) -> Iterator[str]:
             yield f"source {name:14} {source['distribution']}=={source['version']}"
 
 
-def would_run(stage: Stage, there: Reuse, current: dict[str, Path], outcomes: dict[str, Outcome]) -> str | None:
-    """Why the stage would run, or None; where a result that answers lies and what it is goes into the last two."""
+def would_run(
+    stage: Stage, read: dict[str, str], there: Reuse, current: dict[str, Path], outcomes: dict[str, Outcome]
+) -> str | None:
+    """Why the stage would run, or None; where a result that answers lies and what it is goes into the last two.
+
+    `read` is what others read of it.
+    """
     if stage.after_all:
         return "after all others"
     if stage.stop:
@@ -54,10 +59,8 @@ def would_run(stage: Stage, there: Reuse, current: dict[str, Path], outcomes: di
         return f"after {', '.join(waits)}"
     if reason := identity.unusable(stage, outcomes):
         return f"blocked: {reason}"
-    if reason := identity.lacking(stage, outcomes):
-        return reason
     left = {name: (current[name], outcomes[name]) for name in stage.needs()}
-    found = there.find(Wanted(stage=stage, inputs=identity.resolve(stage, left)))
+    found = there.find(Wanted(stage=stage, inputs=identity.resolve(stage, left)), read)
     if isinstance(found, str):
         return found
     current[stage.name], outcomes[stage.name] = found.directory, found.outcome

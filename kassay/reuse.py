@@ -39,8 +39,14 @@ class Reuse:
         self._earlier = Earlier(results)
         self.stale = kept_of(run_dir)
 
-    def find(self, wanted: Wanted) -> Taken | str:
-        """A result that answers `wanted`; else why there is none."""
+    def find(self, wanted: Wanted, read: dict[str, str]) -> Taken | str:
+        """A result that answers `wanted` and left what others `read` of it; else why there is none."""
+        found = self._find(wanted)
+        if isinstance(found, Taken) and (lack := found.outcome.lacks(read)):
+            return lack
+        return found
+
+    def _find(self, wanted: Wanted) -> Taken | str:
         own = paths.stage_dir(self.run_dir, wanted.stage.name)
         if wanted.stage.name in self._forced:
             return FORCED

@@ -127,14 +127,11 @@ class Run:
         if reason := stage.stop or identity.unusable(stage, self.outcomes):
             self.leave_unstarted(stage, "blocked", reason)
             return None
-        if lacking := identity.lacking(stage, self.outcomes):
-            self.leave_unstarted(stage, "crashed", lacking)
-            return None
         wanted = Wanted(stage=stage, inputs=self.resolve(stage))
         directory = paths.stage_dir(self.directory, stage.name)
         if self.engine.holds(directory) and self.attach(wanted):
             return None
-        found = self.reuse.find(wanted)
+        found = self.reuse.find(wanted, self.plan.read_of(stage.name))
         if isinstance(found, Taken):
             self.take(found)
             return None
@@ -221,7 +218,9 @@ class Run:
         running = self.running.pop(ended.stage)
         prepared = running.prepared
         stage = prepared.wanted.stage
-        outcome, receipt = ending.outcome_of(ended, prepared.wanted, prepared.job, running.told(self.directory.name))
+        outcome, receipt = ending.outcome_of(
+            ended, prepared.wanted, prepared.job, running.told(self.directory.name), self.plan.read_of(stage.name)
+        )
         again = ""
         if running.grant is None and (why := identity.explain(prepared.job.directory, prepared.wanted)) is not None:
             again = why

@@ -126,3 +126,8 @@ def test_errors_of_an_entry(project: Project, entry: dict[str, Any], said: str) 
     with pytest.raises(PlanError) as caught:
         project.plan({"a": entry})
     assert said in str(caught.value)
+
+
+def test_reading_what_an_executable_does_not_declare_is_told_before_anything_runs(project: Project) -> None:
+    with pytest.raises(PlanError, match=r"input `x` names `a.other`; outputs of `a`: out"):
+        project.plan({"a": sh("true"), "b": sh("true", inputs={"x": "a.other"})})

@@ -154,10 +154,15 @@ def test_what_is_blocked_shows_no_older_result_and_finds_it_again(project: Proje
     assert (went.code, set(went.started), set(went.reused)) == (0, {"maybe"}, {"below"})
 
 
-def test_an_artifact_that_nobody_left_is_the_readers_crash(project: Project) -> None:
-    went = project.go({**CHAIN, "odd": {"program": "ok", "inputs": {"x": "a.nothing"}}})
-    assert went.words == {"a": "passed", "b": "passed", "c": "passed", "side": "passed", "odd": "crashed"}
-    assert (went.code, went.reasons["odd"]) == (1, "reads `a.nothing`, which `a` did not leave")
+def test_a_program_that_does_not_leave_what_others_read_crashed(project: Project) -> None:
+    first = project.go({"a": {"program": "ok"}})
+    stages = {"a": {"program": "ok"}, "odd": {"program": "ok", "inputs": {"x": "a.nothing"}}, "side": {"program": "ok"}}
+    went = project.go(stages)
+    assert first.code == 0 and went.words == {"a": "crashed", "odd": "blocked", "side": "passed"}
+    assert went.started["a"] == "left no `nothing`, which `odd` reads" and went.code == 1
+    assert went.reasons["a"] == "left no `nothing`, which `odd` reads"
+    project.program("ok", '    stage.write_json("nothing", {})\n    stage.write_json("out", {})\n    return {}')
+    assert project.go(stages).code == 0
 
 
 def test_an_interpreter_that_is_gone_is_one_stages_crash(project: Project) -> None:
