@@ -19,6 +19,8 @@
 #   make logs STAGE=<stage> [RUN=<run id>]   a stage's output, followed while it runs
 #   make report [RUN=<run id>]               render a run's report again from its records
 #   make mirror [RUN=<run id>]               send to W&B or trackio what they do not hold yet
+#   make kv-size MODEL=<model>               bytes per token and page of each recipe; RECIPE= BUDGET=40GiB: what fits
+#   make kv-offload, make kv-traffic         GB/s to move a cache in time; its share of a step's bytes (no model runs)
 #   make help                                this text and the symbols of the workflow
 #   make helpconfig SYM=<symbol>             one symbol: meaning, range, value, where it is used
 # Work on kassay
@@ -38,8 +40,9 @@ CHECK_VENV = build/check
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 VERBS = plan doctor estimate status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig \
 	listdefconfigs listnewconfig helpconfig randconfig diffconfig
+KV_VERBS = kv-size kv-offload kv-traffic
 
-.PHONY: run $(VERBS) check slurm-trial kill-trial bench setup FORCE
+.PHONY: run $(VERBS) $(KV_VERBS) check slurm-trial kill-trial bench setup FORCE
 .NOTPARALLEL:
 
 run: setup
@@ -47,6 +50,9 @@ run: setup
 
 $(VERBS): setup
 	@$(KASSAY) $@
+
+$(KV_VERBS): kv-%: setup
+	@$(KASSAY) kv $*
 
 defconfig-%: export KASSAY_NAME = $*
 defconfig-%: setup

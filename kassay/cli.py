@@ -51,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
                 made.set_defaults(**{name: None})  # given as WORD=text, among the symbols
             else:
                 made.add_argument(name, nargs="?" if word else None, help=meaning)
+        if verb == "kv":
+            made.add_argument("words", nargs=argparse.REMAINDER, help="size, offload or traffic; each has its --help")
         if verb in SETTERS:
             made.add_argument("variables", nargs="*", metavar="SYMBOL=value", help="Kconfig symbols to set")
     return top
@@ -61,6 +63,8 @@ def taken(arguments: argparse.Namespace) -> Given:
     given = words.given(getattr(arguments, "variables", []))
     own = {word: name for name, word, _ in ARGUMENTS.get(arguments.verb, []) if word}
     stray = [word for word in given.arguments if word not in own]
+    if arguments.verb == "kv":
+        return given  # it reads its words itself: each of its tables has others
     if arguments.verb not in SETTERS:
         stray += list(given.symbols)
     if stray:
@@ -128,6 +132,13 @@ def do_mirror(arguments: argparse.Namespace, given: Given) -> int:
     return EXIT_PASSED if all(one.state == "sent" for one in told) else EXIT_UNMET
 
 
+def do_kv(arguments: argparse.Namespace, given: Given) -> int:
+    """Byte arithmetic of caches: size (slots of a budget), offload (GB/s of a link), traffic (f_KV)."""
+    from kassay.kv import size
+
+    return size.do_kv(arguments.words, given)
+
+
 def do_report(arguments: argparse.Namespace, given: Given) -> int:
     """Render report.html, report.md, report.json and junit.xml of a run again from its records."""
     from kassay.report import render_run
@@ -159,6 +170,7 @@ VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "logs": watch.do_logs,
     "report": do_report,
     "mirror": do_mirror,
+    "kv": do_kv,
     "help": configure.do_help,
 }
 

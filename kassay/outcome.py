@@ -62,7 +62,7 @@ class Outcome:
         return self.word == "passed"
 
     def lacks(self, read: dict[str, str]) -> str:
-        """What others read (artifact -> reader) and it did not leave though it passed, in words; empty if it left all."""
+        """What others read (artifact -> reader) and it did not leave though it passed, in words."""
         gone = [] if not self.usable else [name for name in read if name not in self.artifacts]
         return "; ".join(f"left no `{name}`, which `{read[name]}` reads" for name in gone)
 

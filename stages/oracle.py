@@ -190,8 +190,9 @@ def expected_component(stored: Format, operand_BGSD: np.ndarray, fixed: np.ndarr
     data, scale = operand_BGSD, None
     if stored == "e4m3fn":
         wide = operand_BGSD.astype(np.float32)
-        scale = formats.scale_of(np.abs(wide).max(axis=-1, keepdims=True)) if fixed is None else fixed
-        data = formats.encode(wide, scale)
+        amax = np.abs(wide).max(axis=-1, keepdims=True)
+        scale = formats.scale_of(formats.E4M3FN, amax) if fixed is None else fixed
+        data = formats.encode(formats.E4M3FN, wide, scale, saturate=True)
     return Component(data_BGSD=data, scale=scale, other_scale=None, decoded_as=stored)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kassay.errors import KassayError
+from kassay.kv.float8 import E4M3FN
 from kassay.kv.formats import scale_of
 
 
@@ -52,7 +53,7 @@ class AmaxFold:
                     raise KassayError(
                         f"layer {layer}, component `{component}`: nothing but zeros in {elements} operands"
                     )
-                scale = float(scale_of(np.float32(amax).reshape(1))[0])
+                scale = float(scale_of(E4M3FN, np.float32(amax).reshape(1))[0])
                 made.append(
                     LayerScale(
                         component=component,

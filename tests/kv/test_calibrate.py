@@ -5,7 +5,7 @@ import pytest
 
 from kassay.errors import KassayError
 from kassay.kv.calibrate import AmaxFold
-from kassay.kv.formats import scale_of
+from kassay.kv.formats import E4M3FN, scale_of
 
 OPERAND = np.random.default_rng(3).normal(size=(6, 2, 9, 8)).astype(np.float16)
 
@@ -32,7 +32,7 @@ def test_a_scale_is_the_rule_of_the_largest_operand():
     operand[3, 1, 4, 5] = -70.0
     found = folded([operand]).scales(1)[0]
     assert (found.component, found.layer, found.amax, found.elements) == ("k", 0, 70.0, operand.size)
-    assert found.scale == float(scale_of(np.array([70.0], np.float32))[0])
+    assert found.scale == float(scale_of(E4M3FN, np.array([70.0], np.float32))[0])
 
 
 def test_components_and_layers_are_apart():
