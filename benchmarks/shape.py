@@ -75,22 +75,17 @@ SHAPES: dict[str, Callable[[], Shape]] = {
 
 
 def floor(shape: Shape, folder: Path) -> tuple[float, float]:
-    """Wall and CPU seconds of spawning the commands of a shape, WORKERS at a time, with nothing kept of any.
-
-    The calling process must have no other children while this runs.
-    """
+    """Wall and CPU seconds of spawning the commands of a shape, WORKERS at a time, with nothing kept of any."""
     commands = [[f"echo x > {folder}/out_{node.name}" for node in layer] for layer in shape.layers]
     started, cpu_s = time.monotonic(), 0.0
     for layer in commands:
-        running = 0
+        running: set[int] = set()
         for command in layer:
-            if running == WORKERS:
-                cpu_s += wait_for_one()
-                running -= 1
-            os.posix_spawn("/bin/sh", ["sh", "-c", command], os.environ)
-            running += 1
-        for _ in range(running):
-            cpu_s += wait_for_one()
+            if len(running) == WORKERS:
+                cpu_s += wait_for_one(running)
+            running.add(os.posix_spawn("/bin/sh", ["sh", "-c", command], os.environ))
+        while running:
+            cpu_s += wait_for_one(running)
     return time.monotonic() - started, cpu_s
 
 
@@ -107,9 +102,12 @@ def file_cost_ms(folder: Path) -> float:
     return (time.monotonic() - started) / FILES * 1e3
 
 
-def wait_for_one() -> float:
-    """CPU seconds of a child that ended. Raises RuntimeError if it failed: its time is no floor."""
-    _, status, usage = os.wait4(-1, 0)
+def wait_for_one(running: set[int]) -> float:
+    """CPU seconds of one of these that ended. Raises RuntimeError if it failed: its time is no floor."""
+    pid = 0
+    while pid not in running:  # a process that is a child subreaper has children that are not its own
+        pid, status, usage = os.wait4(-1, 0)
+    running.remove(pid)
     if status:
         raise RuntimeError(f"a bare command ended with status {status}")
     return usage.ru_utime + usage.ru_stime
