@@ -69,6 +69,9 @@ def taken(arguments: argparse.Namespace) -> Given:
         stray += list(given.symbols)
     if stray:
         raise ConfigError(*(f"{arguments.verb} does not take `{word}`" for word in stray), hint="make help")
+    for word, name in own.items():  # `kassay logs STAGE=x` means what `kassay logs x` does
+        if isinstance(told := getattr(arguments, name, None), str):
+            setattr(arguments, name, told.removeprefix(f"{word}="))
     for word, text in given.arguments.items():
         setattr(arguments, own[word], text)
     return given

@@ -82,7 +82,6 @@ def conclude(run: Run, code: int) -> int:
     """Print the last lines of a run: what ended badly, the verdict, where the report is."""
     from kassay.report.closing import closing_lines
 
-    programs = {stage.program for stage in run.stages}
-    for line in closing_lines(run.directory, code, run.outcomes, run.reuse.stale, not run.changed, programs):
+    for line in closing_lines(run.directory, code, run.stages, run.outcomes, run.reuse.stale, not run.changed):
         say(line)
     return code

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kassay import paths
+from kassay import cli, paths
 from tests.commandline import kassay
 
 GOLDENS = Path(__file__).parent / "goldens"
@@ -271,3 +271,10 @@ def test_the_plan_of_the_forks_prints_their_pins_on_any_machine(tree: Path) -> N
     for commit in ("758786e23230a4a1a9b2b6046fb516943751b3ae", "ff0c51cf676bf4461695c34af564461f1e30c0a6"):
         assert commit in shown
     assert "build.candidate      runs: after freeze" in shown
+
+
+@pytest.mark.parametrize("word", ["x.y", "STAGE=x.y"])
+def test_a_verb_takes_its_word_with_and_without_its_name(word: str) -> None:
+    arguments = cli.parser().parse_args(["logs", word])
+    cli.taken(arguments)
+    assert arguments.stage == "x.y"

@@ -62,7 +62,7 @@ class StageView:
     def origin(self) -> str:
         """Which run executed it, or why this one did; and what a reader must know of that."""
         said = f"reused from {self.run}" if self.reused else self.why
-        said += f" (attempt {self.attempt})" if self.attempt > 1 else ""
+        said += f" (attempt {self.attempt})" if self.reused and self.attempt > 1 else ""
         return f"kept on demand, stale: {self.stale}; {said}" if self.stale else said
 
     def file(self, name: str) -> str:

@@ -64,7 +64,8 @@ def failures(report: Report) -> str:
     lines = [f"- records: {escaped(fault)}" for fault in report.faults]
     for stage in report.run.judged:
         if stage.word != "passed":
-            last = f"; last line: {escaped(stage.stderr_tail[-1])}" if stage.stderr_tail else ""
+            told = stage.stderr_tail[-1] if stage.stderr_tail else ""
+            last = f"; last line: {escaped(told)}" if told and told not in stage.reason else ""
             lines.append(f"- **{escaped(stage.name)}** {stage.word}: {escaped(stage.reason)}{last}")
         if stage.stale:
             lines.append(f"- **{escaped(stage.name)}** was kept on demand, stale: {escaped(stage.stale)}")

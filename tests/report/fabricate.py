@@ -22,7 +22,6 @@ from kassay.record import Record
 from kassay.report import rendered
 from kassay.report.closing import closing_lines
 from kassay.report.evidence import Report, load_report
-from kassay.report.model import load_run
 from kassay.source.freeze import NOTHING
 from kassay.stats.blocks import PlannedContrast, contrast_verdicts
 from kassay.stats.certificate import GrossLossPlan, RelativeLossPlan, certificate, gross_loss_gate, relative_nll_gate
@@ -508,7 +507,8 @@ class FakeRun:
 
 def closing(directory: Path, code: int, idle: bool = False, stale: dict[str, str] | None = None) -> list[str]:
     """The last lines of a run whose driver has these outcomes in hand."""
-    stages = load_run(directory).judged
+    planned = Plan.from_json(json.loads((directory / "plan.json").read_bytes())).stages
+    stages = [stage for stage in planned if not stage.after_all]
     outcomes = {stage.name: load(directory / "stages" / stage.name) for stage in stages}
     found = {name: outcome for name, outcome in outcomes.items() if outcome is not None}
-    return closing_lines(directory, code, found, stale or {}, idle, {stage.program for stage in stages})
+    return closing_lines(directory, code, stages, found, stale or {}, idle)
