@@ -1,12 +1,11 @@
 """The local engine: stages as process groups on this machine, side by side while what they asked for is free.
 
-A stage's end is seen through its pidfd, at once. It is told when nothing that the stage started is left
+A stage's end is seen at once (kassay.engine.ends). It is told when nothing that the stage started is left
 (kassay.engine.orphans), and only then what was granted to it is free. Linux only.
 """
 
 import os
 import secrets
-import select
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kassay.engine import KASSAY_JOB, Ended, Grant, Job, inherited_environment
+from kassay.engine.ends import Ends, exited
 from kassay.engine.grants import Grants
 from kassay.engine.orphans import Orphans, since
 from kassay.engine.process import encoded, peak, spawn, unstarted
@@ -33,7 +33,6 @@ class Running:
 
     job: Job
     process: subprocess.Popen[bytes]
-    descriptor: int  # pidfd
     mark: str
     started: float
     kill_at: float | None = None  # TERM was sent
@@ -58,7 +57,7 @@ class LocalEngine:
         self._nothing = -1  # /dev/null, once a stage was started
         self._orphans: Orphans | None = None
         self._reaper: Reaper | None = None
-        self._ends = select.poll()
+        self._ends = Ends()
         self._first: tuple[int, float] = 0, 0.0  # the process that was started last while nothing ran, and when
 
     def grant(self, job: Job) -> Grant | None:
@@ -80,7 +79,7 @@ class LocalEngine:
         process = None
         try:
             process = spawn(job, given, self._nothing)
-            descriptor = os.pidfd_open(process.pid)
+            self._ends.add(process.pid)
         except (OSError, ValueError) as error:
             if process is not None:
                 end_at_once(process)
@@ -90,9 +89,8 @@ class LocalEngine:
         now = time.monotonic()
         if not self._running:
             self._first = process.pid, now
-        self._running[job.stage] = Running(job=job, process=process, descriptor=descriptor, mark=mark, started=now)
+        self._running[job.stage] = Running(job=job, process=process, mark=mark, started=now)
         orphans.own.add(process.pid)
-        self._ends.register(descriptor, select.POLLIN)
         reaper.watch(process.pid)
 
     def _attended(self) -> tuple[Orphans, Reaper]:
@@ -113,7 +111,7 @@ class LocalEngine:
         over = self._wait(0.0 if ended else TICK_S)
         now = time.monotonic()
         for running in list(self._running.values()):
-            if running.left_at is None and running.descriptor in over:
+            if running.left_at is None and running.process.pid in over:
                 self._leave(running)
             if running.left_at is None:
                 enforce(running, now)
@@ -122,18 +120,18 @@ class LocalEngine:
         return ended
 
     def _wait(self, longest_s: float) -> set[int]:
-        """The pidfds of processes that have ended, after waiting for one, a deadline or a look at what is leaving."""
+        """The processes that have ended, after waiting for one, a deadline or a look at what is leaving."""
         now = time.monotonic()
         for running in self._running.values():
             longest_s = min(longest_s, LEAVING_S if running.left_at is not None else deadline(running) - now)
-        over = {descriptor for descriptor, _ in self._ends.poll(max(longest_s, 0.0) * 1000)}
+        over = self._ends.wait(longest_s)
         if not over and self._orphans is not None:
             self._orphans.take_in()
         return over
 
     def _leave(self, running: Running) -> None:
         """A stage's process has ended: its group goes at once. It stays unwaited for, so that its number is its own."""
-        self._ends.unregister(running.descriptor)
+        self._ends.forget(running.process.pid)
         running.left_at = time.monotonic()
         running.above = since(running.process.pid, running.left_at - running.started)
         signal_group(running.process.pid, signal.SIGKILL)
@@ -159,7 +157,7 @@ class LocalEngine:
         del self._running[running.job.stage]  # first: whatever interrupts this, it is not waited for twice
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        os.close(running.descriptor)
+        self._ends.forget(process.pid)
         orphans.own.discard(process.pid)
         reaper.forget(process.pid)
         self._grants.free(running.job.stage)
@@ -200,8 +198,6 @@ class LocalEngine:
             time.sleep(LEAVING_S)
         tell_left("of this run", left)
         for running in list(self._running.values()):
-            if running.left_at is None:
-                self._ends.unregister(running.descriptor)
             if exited(running.process):
                 self._forget(running)
         self._grants.clear()
@@ -245,13 +241,6 @@ def end_at_once(process: subprocess.Popen[bytes]) -> None:
     """KILL a process that cannot be watched."""
     signal_group(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a process has ended; it is left unwaited for, so that its number stays its own."""
-    if process.returncode is not None:
-        return True
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def signal_group(group: int, number: signal.Signals) -> None:

@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING
 import kassay
 from kassay import paths
 from kassay.engine import KASSAY_JOB
-from kassay.engine.local import exited, signal_group
+from kassay.engine.ends import exited
+from kassay.engine.local import signal_group
 from kassay.errors import ConfigError, RecordError, RunError
 from kassay.kinds.mirror import MirrorRecord, State
 from kassay.mirror import cursor, request

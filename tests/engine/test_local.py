@@ -1,5 +1,6 @@
 """The local engine with real processes: what it leaves (nothing), what it grants, and what it costs."""
 
+import errno
 import json
 import os
 import pickle
@@ -523,3 +524,16 @@ def test_the_engine_costs_little_beside_the_processes_themselves(tmp_path: Path)
             subprocess.Popen(["/bin/true"], stdin=subprocess.DEVNULL, start_new_session=True).wait()
         ratios.append((between - began) / (time.perf_counter() - between))
     assert statistics.median(ratios) < 3, ratios
+
+
+def test_a_kernel_without_pidfds_is_asked(engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(pid: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", absent)
+    start(engine, shell(tmp_path, "quick", "exit 3"))
+    start(engine, shell(tmp_path, "slow", "sleep 0.3"))
+    late = shell(tmp_path, "late", "sleep 600")
+    start(engine, replace(late, timeout_s=0.5))
+    found = ends(engine, 3)
+    assert (found["quick"].exit_code, found["slow"].exit_code, found["late"].timed_out) == (3, 0, True)
