@@ -13,8 +13,6 @@ from kassay import cache, digest, earlier, identity, paths
 from kassay.identity import Found, Wanted
 from kassay.outcome import Outcome
 
-FILE = ".book.json"
-TICK_NS = 20_000_000  # a file must not have changed for so long before it was read: two ticks of the slowest kernel
 CHANGED = 2  # place of the time of change in a state
 OWN = (paths.REQUEST, paths.RECEIPT, paths.OUTCOME)
 KEPT = ("python", "packages", "argv0", "executable")  # of a receipt: what is asked of the environment
@@ -25,7 +23,7 @@ class Book:
     """What was decided about the stages of one run directory."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.path = run_dir / FILE
+        self.path = run_dir / paths.BOOK
         self._head = {"trees": [str(tree) for tree in paths.trees()], "rules": [digest.of_file(Path(f)) for f in RULES]}
         told = cache.read(self.path)
         same = isinstance(told, dict) and told.get("head") == self._head
@@ -99,7 +97,7 @@ def kept(receipt: dict[str, Any]) -> dict[str, Any]:
 
 def settled(states: list[tuple[int, ...] | None], since_ns: int) -> bool:
     """Whether all files are there and had not changed for a while when their reading began."""
-    return all(state is not None and state[CHANGED] <= since_ns - TICK_NS for state in states)
+    return all(state is not None and state[CHANGED] <= since_ns - digest.TICK_NS for state in states)
 
 
 def state(path: str) -> tuple[int, ...] | None:

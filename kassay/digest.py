@@ -45,12 +45,13 @@ def of_file(path: Path) -> str:
 def of_lasting(path: Path) -> str:
     """Hex SHA-256 of a file of a tree, which other processes will ask for too: read once at all (`recall`)."""
     identity = identity_of(str(path))
-    if identity not in _known:
-        began_ns = time.time_ns()
-        of_file(path)
-        if began_ns - identity[3] > TICK_NS and identity in _known:
-            _lasting.add(identity)
-    return of_file(path)
+    if identity in _known:
+        return _known[identity]
+    began_ns = time.time_ns()
+    sha256 = of_file(path)
+    if began_ns - identity[3] > TICK_NS and identity in _known:  # else it has changed since
+        _lasting.add(identity)
+    return sha256
 
 
 def recall(book: Path) -> None:

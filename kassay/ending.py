@@ -1,6 +1,5 @@
 """How a stage's process ended becomes its outcome: believed only if everything that tells of it agrees."""
 
-from pathlib import Path
 from typing import Any
 
 from kassay import digest, executable, identity, paths
@@ -10,6 +9,7 @@ from kassay.identity import Wanted
 from kassay.outcome import Outcome, Word, exit_code, load
 from kassay.rundir import make_place
 from kassay.stage import utc_now
+from kassay.tail import last_lines
 
 LONG_S = 1.0  # an outcome that took longer is durable at once; others when the run ends
 TAIL_BYTES = 8192
@@ -35,8 +35,8 @@ def outcome_of(
         written = Outcome(word="passed", reason="", metrics={}, artifacts=artifacts, **told)
         written.save(job.directory, durable=told["duration_s"] > LONG_S)
     elif how:
-        last = last_line(job.directory / paths.STDERR)
-        reason = f"{how}; last line: {last}" if last else how
+        told_last = last_lines(job.directory / paths.STDERR, TAIL_BYTES)
+        reason = f"{how}; last line: {told_last[-1]}" if told_last else how
         written = Outcome(word="crashed", reason=reason, metrics={}, artifacts={}, **told)
         written.save(job.directory, durable=told["duration_s"] > LONG_S)
     assert written is not None, "a bug: neither an outcome nor a fault"
@@ -97,14 +97,3 @@ def unstarted(stage: str, run: str, word: Word, reason: str) -> Outcome:
         attempt=0,
         grant=None,
     )
-
-
-def last_line(log: Path) -> str:
-    """The last line of a log that is not empty, of whatever size the log is."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(stream.seek(0, 2) - TAIL_BYTES, 0))
-            lines = stream.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1] if lines else ""

@@ -39,6 +39,7 @@ MANIFEST = "manifest.json"
 EVENTS = "events.jsonl"
 LOCK = ".lock"
 OWNER = ".lock.owner"  # who has the run
+BOOK = ".book.json"  # what was verified; a cache
 KEPT = "kept.json"  # stale results that were kept on demand, and in what they are stale
 FROZEN = "frozen.json"  # refs of this run that a remote may move, and the commits that they stay at
 
@@ -55,6 +56,11 @@ def config() -> Path:
 def build() -> Path:
     """Where environments and mirrors are made; all of it can be made again."""
     return ROOT / "build"
+
+
+def plans() -> Path:
+    """Where composed plans are kept; a cache."""
+    return build() / "plans"
 
 
 def digests() -> Path:

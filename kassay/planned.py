@@ -37,7 +37,7 @@ def planned(given: Given) -> Planned:
         from kassay.config import kconfig
 
         kconfig.set_variables(given.symbols, paths.config())
-    place = paths.build() / "plans" / f"{key_of(given.overrides)}.json"
+    place = paths.plans() / f"{key_of(given.overrides)}.json"
     if (told := cache.read(place)) is not None:
         plan = Plan.from_json(told["plan"])
         if all(path == "." or paths.are(path) == 1 for path in trees_read(plan)):
@@ -90,7 +90,7 @@ def ingredients() -> Iterator[Path]:
     """The files that are read on the way from .config to a plan, in a fixed order."""
     yield paths.config()
     for tree in paths.trees():
-        yield from (path for path in [tree / paths.KCONFIG, *sorted((tree / paths.STAGES).glob("Kconfig.*"))])
+        yield from [tree / paths.KCONFIG, *sorted((tree / paths.STAGES).glob("Kconfig.*"))]
         for folder in (paths.WORKFLOWS, paths.DEFCONFIGS):
             yield from (path for path in sorted((tree / folder).rglob("*")) if path.is_file())
     own = Path(__file__).parent

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from kassay import identity, paths
-from kassay.book import FILE
 from kassay.errors import PlanError
 from kassay.running import named
 from tests.conftest import Project
@@ -113,7 +112,7 @@ def test_a_damaged_book_is_as_good_as_none(project: Project, damage: bytes | Non
     directory = project.go(STAGES).run.directory
     settled(project)
     project.go(STAGES)
-    book = directory / FILE
+    book = directory / paths.BOOK
     book.write_bytes(book.read_bytes()[:-20] if damage is None else damage)
     assert not project.go(STAGES).started
 

@@ -16,6 +16,7 @@ from kassay.entry import Stage
 from kassay.errors import RunError
 from kassay.events import Event
 from kassay.rundir import kept_of
+from kassay.tail import last_lines
 
 NOT_RUN = "not run"
 THIS_REPORT = "this report"
@@ -195,7 +196,9 @@ def load_stage(
         duration_s=ended.duration_s if ended else None,
         metrics=ended.metrics if ended else {},
         input_sha256=input_digests(directory / paths.REQUEST) if ended else {},
-        stderr_tail=() if word in ("passed", THIS_REPORT) else tail(directory / paths.STDERR),
+        stderr_tail=()
+        if word in ("passed", THIS_REPORT)
+        else tuple(last_lines(directory / paths.STDERR, TAIL_BYTES)[-TAIL_LINES:]),
         files=() if stage.after_all else stage_files(directory, ended),
     )
 
@@ -210,16 +213,6 @@ def input_digests(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     return {name: str(given["sha256"]) for name, given in read_object(path)["inputs"].items()}
-
-
-def tail(path: Path) -> tuple[str, ...]:
-    """The last lines of a log, of which a bounded part is read."""
-    if not path.is_file():
-        return ()
-    with path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        lines = stream.read().decode(errors="replace").strip().splitlines()
-    return tuple(lines[-TAIL_LINES:])
 
 
 def stage_files(directory: Path, ended: outcome.Outcome | None) -> tuple[StageFile, ...]:

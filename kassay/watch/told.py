@@ -10,6 +10,7 @@ from typing import Any
 
 from kassay import paths
 from kassay.report.words import clean, one_line
+from kassay.tail import end_of, last_lines
 
 TAIL_LINES = 20  # of stderr.log, told when a stage crashes
 TAIL_BYTES = 16384
@@ -54,16 +55,6 @@ def last_line(path: Path) -> str:
     return ""
 
 
-def end_of(path: Path, most_bytes: int) -> str:
-    """The last part of a file as text, empty if it cannot be read."""
-    try:
-        with path.open("rb") as stream:
-            stream.seek(max(0, path.stat().st_size - most_bytes))
-            return stream.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def gpus(directory: Path) -> str:
     """The GPUs that a stage was given: indices or UUIDs with commas, or how many where the cluster chooses them."""
     grant = read_object(directory / paths.OUTCOME).get("grant") or read_object(directory / paths.REQUEST).get("grant")
@@ -82,5 +73,5 @@ def shortened(ids: str) -> str:
 def crash_report(run_dir: Path, stage: str) -> list[str]:
     """The log of a stage that crashed and its last lines; nothing if it left none."""
     log = paths.stage_dir(run_dir, stage) / paths.STDERR
-    lines = end_of(log, TAIL_BYTES).strip().splitlines()[-TAIL_LINES:]
+    lines = last_lines(log, TAIL_BYTES)[-TAIL_LINES:]
     return [paths.shown(log) + ":", *(f"  {clean(COLOUR.sub('', line))}" for line in lines)] if lines else []

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kassay.engine.launcher import descendants
+
 HERE = Path(__file__).resolve().parent
 TOP = HERE.parents[1]
 EQUAL = ("calibrate", "oracle", "quality", "certify")  # stages whose records hold neither time nor memory
@@ -127,19 +129,6 @@ def steps_of(node: str) -> list[int]:
             if any(f"SLURMD_NODENAME={node}\0".encode() in read(f"/proc/{pid}/environ") for pid in children):
                 found.append(int(entry))
     return found
-
-
-def descendants(root: int) -> list[int]:
-    """Processes below `root`."""
-    parents = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        fields = read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
-        if fields:
-            parents[int(entry)] = int(fields[1])
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
 
 
 def read(path: str) -> bytes:
