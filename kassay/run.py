@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kassay import digest, ending, identity, paths
-from kassay.engine import Ended, Engine, Grant
+from kassay.engine import Ended, Engine
 from kassay.entry import Stage
 from kassay.events import Event
 from kassay.identity import Input, Wanted
@@ -175,7 +175,7 @@ class Run:
         if self.reuse.forced(job.stage) or not same_request(directory, asked) or not self.engine.attach(job):
             return False
         prepared = Prepared(wanted=wanted, job=job, why="", attempt=1)
-        self.goes_on(prepared, None)
+        self.goes_on(Running(prepared=prepared, grant=None, at=utc_now(), since=time.monotonic()))
         self.note("stage_attached", job.stage, "an earlier driver started it")
         return True
 
@@ -195,15 +195,16 @@ class Run:
         digest.write_new(f"{job.directory}/{paths.REQUEST}", asked)
         self.reuse.started(job.stage)
         self.changed = True
+        started = Running(prepared=prepared, grant=grant, at=utc_now(), since=time.monotonic())
         self.engine.start(job, grant)
-        self.goes_on(prepared, grant)
+        self.goes_on(started)
         self.note("stage_started", job.stage, prepared.why)
         return True
 
-    def goes_on(self, prepared: Prepared, grant: Grant | None) -> None:
+    def goes_on(self, running: Running) -> None:
         """Count a stage as running."""
-        name = prepared.job.stage
-        self.running[name] = Running(prepared=prepared, grant=grant, at=utc_now(), since=time.monotonic())
+        name = running.prepared.job.stage
+        self.running[name] = running
         self.states[name] = "running"
 
     def disk_gib(self) -> float:
