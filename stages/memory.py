@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from kassay.backend import reference, workload
+from kassay.backend import inputs, reference, structure, workload
 from kassay.kinds.timing import MemoryPart, MemorySample
-from kassay.kv.calibrate import own_scales
 from kassay.kv.geometry import token_bytes
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.kv.tasks import retrieval
@@ -23,22 +22,22 @@ def run(stage: Stage) -> Metrics | Rejection:
     """Parts and samples of every recipe."""
     params = stage.params
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
+    scales = inputs.scales_of(stage)
     items = retrieval.items(
         split="development", seed=params["seed"], count=params["batch"], context_tokens=params["context_tokens"]
     )
-    operands = reference.prefill(model, workload.context_rows([item.context for item in items]))
+    context = reference.prefill(model, workload.context_rows([item.context for item in items]), params["sixteen"])
     append_part(stage, "native", "weights", *weight_bytes(model))
     wrong = []
     ratios: Metrics = {}
     for done, name in enumerate(params["recipes"], start=1):
-        recipe = recipe_named(name)
+        recipe = recipe_named(name, params["sixteen"])
         with ResidentSampler() as sampler:
-            cache = reference.filled(model, recipe, scales, operands, 0)
+            cache = reference.filled(model, recipe, scales, context, 0)
             payload = cache_parts(stage, recipe, cache)
         for at_ns, resident_bytes in sampler.samples:
             stage.append(MemorySample(model=params["model"], recipe=name, at_ns=at_ns, resident_bytes=resident_bytes))
-        expected = token_bytes(reference.geometry_of(model), recipe) * params["batch"] * params["context_tokens"]
+        expected = token_bytes(structure.geometry_of(model), recipe) * params["batch"] * params["context_tokens"]
         if payload != expected:
             wrong.append(f"{name} holds {payload} bytes, the geometry says {expected}")
         ratios[f"{name} bytes per token"] = payload / (params["batch"] * params["context_tokens"])

@@ -11,20 +11,22 @@ escapes; a fault that changes nothing escapes too.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 import torch
 
-from kassay.backend import capture, reference, workload
+from kassay.backend import capture, inputs, reference, workload
 from kassay.kinds.oracle import OracleCase
-from kassay.kv import formats, oracle
-from kassay.kv.cache import Operands, RecipeCache, Scales, Storage
-from kassay.kv.calibrate import own_scales
+from kassay.kv import oracle
+from kassay.kv.cache import Prefilled, RecipeCache, Scales, component_of
+from kassay.kv.expected import quantized
 from kassay.kv.mutation import MUTATIONS, Mutation, inert
 from kassay.kv.oracle import Comparison, Component, Stored
-from kassay.kv.recipe import Format, Recipe, recipe_named
+from kassay.kv.plane import Storage, as_numpy
+from kassay.kv.recipe import Recipe, recipe_named
 from kassay.kv.tasks import document, retrieval
 from kassay.stage import Metrics, Rejection, Stage, main
 
@@ -115,16 +117,17 @@ def row(mutation: Mutation, by: Counter[str]) -> dict[str, Any]:
 def run(stage: Stage) -> Metrics | Rejection:
     """All recipes of one model, clean and with faults."""
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
+    scales = inputs.scales_of(stage)
     context_BT, chunk_BT = rows(stage.params)
-    operands = reference.prefill(model, context_BT)
-    recipes = [recipe_named(name) for name in stage.params["recipes"]]
+    sixteen = stage.params["sixteen"]
+    context = reference.prefill(model, context_BT, sixteen)
+    recipes = [recipe_named(name, sixteen) for name in stage.params["recipes"]]
     verdict = Verdict(stage)
     for done, recipe in enumerate(recipes):
-        cache = reference.filled(model, recipe, scales, operands, chunk_BT.shape[1])
+        cache = reference.filled(model, recipe, scales, context, chunk_BT.shape[1])
         with capture.captured(model, cache) as reads:
             model(chunk_BT, past_key_values=cache, use_cache=True)
-        for index, layer in enumerate(layers(recipe, cache, scales, operands, reads)):
+        for index, layer in enumerate(layers(recipe, cache, scales, context, reads)):
             judge(verdict, recipe, index, layer)
         stage.progress(done + 1, len(recipes), "recipes")
     return conclude(stage, verdict)
@@ -144,56 +147,66 @@ def rows(params: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def layers(
-    recipe: Recipe, cache: RecipeCache, scales: Scales, operands: Operands, reads: list[capture.Read]
+    recipe: Recipe, cache: RecipeCache, scales: Scales, context: Prefilled, reads: list[capture.Read]
 ) -> Iterator[Layer]:
     """The layers of one pass, one at a time."""
     held = {(storage.layer, storage.part): in_use(storage) for storage in cache.storages()}
-    for index, (read, (k_BGSD, v_BGSD)) in enumerate(zip(reads, operands, strict=True)):
-        fixed = recipe.policy == "fixed"
-        k_scale, v_scale = (np.asarray(scales[name][index], np.float32) if fixed else None for name in "kv")
-        keys = found_component(held, index, "key", recipe.key_format, v_scale)
-        values = found_component(held, index, "value", recipe.value_format, k_scale)
-        first = k_BGSD.shape[2]
-        stored = Stored(keys=keys, values=values, q_BHTD=read.q_BHTD.numpy(), first_query=first, causal=True)
-        seen_TS = capture.seen(read.q_BHTD.shape[2], read.k_BGSD.shape[2], first, True)
+    for index, (read, (k_BGSD, v_BGSD)) in enumerate(zip(reads, context.operands, strict=True)):
+        offset = rotated(cache, index)
+        k_scale, v_scale = (fixed_scale(recipe, scales, part, index) for part in ("key", "value"))
+        keys = whole(recipe, k_BGSD, read.new_k_BGTD)
+        values = whole(recipe, v_BGSD, read.new_v_BGTD)
+        writes = (context.tokens, keys.shape[2] - context.tokens)
+        expected = {
+            "keys": quantized(recipe, recipe.key_format, keys, writes, k_scale, offset),
+            "values": quantized(recipe, recipe.value_format, values, writes, v_scale),
+        }
+        stored = Stored(
+            keys=found_component(held, index, "key", expected["keys"], v_scale),
+            values=found_component(held, index, "value", expected["values"], k_scale),
+            q_BHTD=read.q_BHTD.numpy(),
+            first_query=context.tokens,
+            causal=True,
+        )
+        seen_TS = capture.seen(read.q_BHTD.shape[2], read.k_BGSD.shape[2], context.tokens, True)
         yield Layer(
             stored=stored,
-            expected={
-                "keys": expected_component(recipe.key_format, whole(k_BGSD, read.new_k_BGTD), k_scale),
-                "values": expected_component(recipe.value_format, whole(v_BGSD, read.new_v_BGTD), v_scale),
-            },
+            expected=expected,
             wanted=oracle.reference_of(stored),
             got=(read.out_BHTD.numpy(), capture.log_normalizer(read.q_BHTD, read.k_BGSD, seen_TS).numpy()),
         )
 
 
+def fixed_scale(recipe: Recipe, scales: Scales, part: Literal["key", "value"], layer: int) -> np.ndarray | None:
+    """The calibrated FP32 scale of one component under a fixed policy."""
+    if recipe.policy != "fixed":
+        return None
+    return np.asarray(scales[component_of(recipe, part)][layer], np.float32)
+
+
+def rotated(cache: RecipeCache, layer: int) -> np.ndarray | None:
+    """offset_GSD that the key plane subtracts, of all its tokens."""
+    held = cache.stored[layer].key_plane
+    return None if held.rule.offset is None else held.rule.offset(0, held.tokens, torch.device("cpu"))[0].numpy()
+
+
 def in_use(storage: Storage) -> np.ndarray:
     """The stored tokens of a storage; a fixed scale as it is."""
-    return (storage.tensor[:, :, : storage.tokens] if storage.tensor.ndim else storage.tensor).numpy()
+    return as_numpy(storage.tensor[:, :, : storage.tokens] if storage.tensor.ndim else storage.tensor)
 
 
-def whole(context_BGSD: torch.Tensor, chunk_BGTD: torch.Tensor) -> np.ndarray:
-    """FP16 operands of context and chunk, rounded by numpy."""
-    return np.concatenate([context_BGSD.numpy(), chunk_BGTD.numpy().astype(np.float16)], axis=2)
+def whole(recipe: Recipe, context_BGSD: torch.Tensor, chunk_BGTD: torch.Tensor) -> np.ndarray:
+    """16-bit operands of context and chunk, rounded by numpy."""
+    sixteen = np.float16 if recipe.sixteen == "fp16" else ml_dtypes.bfloat16
+    return np.concatenate([as_numpy(context_BGSD), chunk_BGTD.float().numpy().astype(sixteen)], axis=2)
 
 
 def found_component(
-    held: dict[tuple[int, str], np.ndarray], layer: int, part: str, stored: Format, other: np.ndarray | None
+    held: dict[tuple[int, str], np.ndarray], layer: int, part: str, expected: Component, other: np.ndarray | None
 ) -> Component:
     """What the cache holds of one component; `other` is the calibrated scale of the other one."""
-    scale = held[layer, f"{part}_scales"] if stored == "e4m3fn" else None
-    return Component(data_BGSD=held[layer, f"{part}s"], scale=scale, other_scale=other, decoded_as=stored)
-
-
-def expected_component(stored: Format, operand_BGSD: np.ndarray, fixed: np.ndarray | None) -> Component:
-    """What the cache should hold of one component, by kassay.kv.formats."""
-    data, scale = operand_BGSD, None
-    if stored == "e4m3fn":
-        wide = operand_BGSD.astype(np.float32)
-        amax = np.abs(wide).max(axis=-1, keepdims=True)
-        scale = formats.scale_of(formats.E4M3FN, amax) if fixed is None else fixed
-        data = formats.encode(formats.E4M3FN, wide, scale, saturate=True)
-    return Component(data_BGSD=data, scale=scale, other_scale=None, decoded_as=stored)
+    scale = None if expected.scale is None else held[layer, f"{part}_scales"]
+    return replace(expected, data_BGSD=held[layer, f"{part}s"], scale=scale, other_scale=other)
 
 
 def judge(verdict: Verdict, recipe: Recipe, index: int, layer: Layer) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from kassay.backend import reference, workload
+from kassay.backend import inputs, reference, workload
 from kassay.kinds.quality import Answer, ArmStorage, DocumentLoss
-from kassay.kv.cache import RecipeCache
-from kassay.kv.calibrate import own_scales
+from kassay.kv.cache import Prefilled, RecipeCache
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.kv.tasks import arithmetic, document, retrieval, vocabulary
 from kassay.kv.tasks.document import Document
@@ -32,8 +31,8 @@ class Study:
         self.stage = stage
         self.params: dict[str, Any] = stage.params
         self.model = reference.load(stage.inputs["model"], stage.cpus)
-        self.recipes = [recipe_named(name) for name in self.params["recipes"]]
-        self.scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
+        self.recipes = [recipe_named(name, self.params["sixteen"]) for name in self.params["recipes"]]
+        self.scales = inputs.scales_of(stage)
         self.total = self.params["nll"]["documents"] + sum(self.params[task]["items"] for task in READERS)
         self.done = 0
 
@@ -42,9 +41,13 @@ class Study:
         self.done += count
         self.stage.progress(self.done, self.total, what)
 
-    def cache(self, recipe: Recipe, operands: Any, more_tokens: int) -> RecipeCache:
+    def prefill(self, ids_BT: torch.Tensor) -> Prefilled:
+        """The native prefill that every recipe's cache is filled from."""
+        return reference.prefill(self.model, ids_BT, self.params["sixteen"])
+
+    def cache(self, recipe: Recipe, context: Prefilled, more_tokens: int) -> RecipeCache:
         """A recipe's cache that holds the batch's context."""
-        return reference.filled(self.model, recipe, self.scales, operands, more_tokens)
+        return reference.filled(self.model, recipe, self.scales, context, more_tokens)
 
 
 def run(stage: Stage) -> Metrics:
@@ -69,6 +72,7 @@ def run(stage: Stage) -> Metrics:
         context_tokens=planned["context_tokens"],
         targets=planned["targets"],
     )
+    inputs.check_unseen(stage, study.params["split"], [found.content_digest for found in documents])
     for batch in workload.batches(documents, study.params["batch"]):
         score_batch(study, batch)
     return {"items": study.total, "recipes": len(study.recipes)}
@@ -77,10 +81,10 @@ def run(stage: Stage) -> Metrics:
 def attest_storage(study: Study) -> None:
     """Record what each recipe's cache really stores: dtypes as the tensors report them after a write."""
     rows_BT = torch.zeros((1, 2), dtype=torch.long)
-    operands = reference.prefill(study.model, rows_BT)
+    context = study.prefill(rows_BT)
     scales_sha256 = study.stage.input_sha256("scales")
     for recipe in study.recipes:
-        held = {storage.part: storage.tensor for storage in study.cache(recipe, operands, 0).storages()}
+        held = {storage.part: storage.tensor for storage in study.cache(recipe, context, 0).storages()}
         study.stage.append(
             ArmStorage(
                 model=study.params["model"],
@@ -94,11 +98,11 @@ def attest_storage(study: Study) -> None:
 
 def answer_batch(study: Study, task: str, batch: Sequence[Item]) -> None:
     """Answers of every recipe to one batch of items."""
-    operands = reference.prefill(study.model, workload.context_rows([item.context for item in batch]))
+    context = study.prefill(workload.context_rows([item.context for item in batch]))
     question_BT = workload.text_rows([item.question for item in batch])
     cap_tokens = study.params["answer_cap_tokens"]
     for recipe in study.recipes:
-        cache = study.cache(recipe, operands, question_BT.shape[1] + cap_tokens)
+        cache = study.cache(recipe, context, question_BT.shape[1] + cap_tokens)
         rows = reference.generate(study.model, cache, question_BT, cap_tokens, vocabulary.NEWLINE)
         for item, row in zip(batch, rows, strict=True):
             study.stage.append(answer(study, task, recipe, item, row))
@@ -135,9 +139,9 @@ def score_batch(study: Study, batch: Sequence[Document]) -> None:
     """Losses of every recipe on one batch of documents."""
     context_BT = workload.context_rows([found.context for found in batch])
     targets_BT = workload.text_rows([found.continuation for found in batch])
-    operands = reference.prefill(study.model, context_BT[:, :-1])
+    context = study.prefill(context_BT[:, :-1])
     for recipe in study.recipes:
-        cache = study.cache(recipe, operands, targets_BT.shape[1])
+        cache = study.cache(recipe, context, targets_BT.shape[1])
         losses_BT = reference.score(study.model, cache, context_BT[:, -1:], targets_BT)
         for found, loss_T in zip(batch, losses_BT.tolist(), strict=True):
             study.stage.append(

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from kassay.backend import reference, workload
+from kassay.backend import inputs, reference, workload
 from kassay.kinds.timing import SweepCell
-from kassay.kv.calibrate import own_scales
+from kassay.kv.cache import Prefilled
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.stage import Metrics, Stage, main
 
@@ -22,17 +22,17 @@ def run(stage: Stage) -> Metrics:
     """One cell per recipe, context and batch; recipes take turns at each point, so that drift hits all alike."""
     params = stage.params
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
-    recipes = [recipe_named(name) for name in params["recipes"]]
+    scales = inputs.scales_of(stage)
+    recipes = [recipe_named(name, params["sixteen"]) for name in params["recipes"]]
     grid = [(context, batch) for context in params["contexts_tokens"] for batch in powers(params["largest_batch"])]
     for done, (context_tokens, batch) in enumerate(grid, start=1):
         context_BT = workload.speed_prompts(batch, context_tokens, params["seed"])
-        operands = reference.prefill(model, context_BT[:, :-1])
+        context = reference.prefill(model, context_BT[:, :-1], params["sixteen"])
         elapsed: dict[str, list[int]] = {recipe.name: [] for recipe in recipes}
         for _ in range(WARMUPS + params["repetitions"]):
             for recipe in recipes:
                 elapsed[recipe.name].append(
-                    decode_ns(model, recipe, scales, operands, context_BT, params["output_tokens"])
+                    decode_ns(model, recipe, scales, context, context_BT, params["output_tokens"])
                 )
         for recipe in recipes:
             stage.append(
@@ -57,9 +57,9 @@ def powers(largest: int) -> list[int]:
     return [*grid, largest]
 
 
-def decode_ns(model: Any, recipe: Recipe, scales: Any, operands: Any, context_BT: torch.Tensor, steps: int) -> int:
+def decode_ns(model: Any, recipe: Recipe, scales: Any, context: Prefilled, context_BT: torch.Tensor, steps: int) -> int:
     """Nanoseconds of `steps` decode steps of the whole batch."""
-    cache = reference.filled(model, recipe, scales, operands, steps)
+    cache = reference.filled(model, recipe, scales, context, steps)
     started = time.monotonic_ns()
     reference.forced(model, cache, context_BT[:, -1:], steps)
     return time.monotonic_ns() - started

@@ -9,9 +9,8 @@ import os
 import time
 
 from kassay import host
-from kassay.backend import reference, workload
+from kassay.backend import inputs, reference, workload
 from kassay.kinds.timing import TimingCell
-from kassay.kv.calibrate import own_scales
 from kassay.kv.recipe import recipe_named
 from kassay.stage import Metrics, Stage, main
 
@@ -20,15 +19,15 @@ def run(stage: Stage) -> Metrics:
     """One record with every repetition."""
     params = stage.params
     model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = own_scales(stage.json_input("scales"), model_sha256=stage.input_sha256("model"))
-    recipe = recipe_named(params["recipe"])
+    scales = inputs.scales_of(stage)
+    recipe = recipe_named(params["recipe"], params["sixteen"])
     context_BT = workload.speed_prompts(params["batch"], params["context_tokens"], params["seed"])
     load_before = host.load_1min()
     started_ns, ended_ns, completed = [], [], []
     for _ in range(params["warmups"] + params["repetitions"]):
         started_ns.append(time.monotonic_ns())
-        operands = reference.prefill(model, context_BT[:, :-1])
-        cache = reference.filled(model, recipe, scales, operands, params["output_tokens"])
+        context = reference.prefill(model, context_BT[:, :-1], params["sixteen"])
+        cache = reference.filled(model, recipe, scales, context, params["output_tokens"])
         output_BT = reference.forced(model, cache, context_BT[:, -1:], params["output_tokens"])
         ended_ns.append(time.monotonic_ns())
         completed.append(output_BT.numel())

@@ -17,7 +17,7 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 8,
+    "head_dim": 32,
     "max_position_embeddings": 512,
     "initializer_range": 0.3,  # large enough that attention is not uniform
 }

@@ -10,16 +10,17 @@ or a tolerance.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from kassay.kv import cache as kv_cache
+from kassay.kv import plane
 from kassay.kv.cache import RecipeCache
 from kassay.kv.oracle import Component, Stored
+from kassay.kv.recipe import GROUP, Format
 
 NAME = "kassay_capture"
 EIGHT_BIT_FORMATS = {"e4m3fnuz": torch.float8_e4m3fnuz}  # of faults; e4m3fn is what the cache decodes
@@ -102,10 +103,14 @@ def replay(stored: Stored) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.floa
 
 def rebuilt(component: Component) -> torch.Tensor:
     """x_BGSD in FP32, by the cache's own decode unless a fault names another format."""
-    data = torch.from_numpy(np.ascontiguousarray(component.data_BGSD))
+    data = np.ascontiguousarray(component.data_BGSD)
     if component.scale is None:
-        return data.float()
-    scale = torch.from_numpy(np.asarray(component.scale))
+        return torch.from_numpy(data.astype(np.float32))
+    scale = torch.from_numpy(np.array(component.scale))
+    if scale.ndim == 4 and scale.shape[-1] > 1:
+        scale = scale.repeat_interleave(GROUP, dim=-1)
+    codes = torch.from_numpy(data)
     if component.decoded_as in EIGHT_BIT_FORMATS:
-        return data.view(EIGHT_BIT_FORMATS[component.decoded_as]).float() * scale
-    return kv_cache.decode(data, scale)
+        return codes.view(EIGHT_BIT_FORMATS[component.decoded_as]).float() * scale
+    x_BGSD = plane.decode(codes, scale, cast(Format, component.decoded_as))
+    return x_BGSD if component.offset_GSD is None else x_BGSD + torch.from_numpy(component.offset_GSD)

@@ -7,6 +7,7 @@ time, because codes and scales of a token depend on that token alone.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from kassay import digest
-from kassay.errors import KassayError
-from kassay.kv.cache import Operands, RecipeCache, Scales
-from kassay.kv.geometry import Geometry
-from kassay.kv.recipe import Recipe, recipe_named
+from kassay.backend import structure
+from kassay.backend.structure import ModelError
+from kassay.kv.cache import Prefilled, RecipeCache, Scales
+from kassay.kv.recipe import NATIVE, Recipe
 
 LOADED_SUFFIXES = (
     ".safetensors",
@@ -26,10 +27,6 @@ LOADED_SUFFIXES = (
     ".pt",
     ".py",
 )  # what transformers may read from a checkpoint
-
-
-class ModelError(KassayError):
-    """A checkpoint is missing or corrupted, or its geometry is not supported."""
 
 
 def load(directory: Path, threads: int) -> Any:
@@ -47,7 +44,7 @@ def load(directory: Path, threads: int) -> Any:
     model = AutoModelForCausalLM.from_pretrained(
         directory, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
     )
-    geometry_of(model)
+    structure.geometry_of(model)
     return model.eval()  # type: ignore[no-untyped-call]
 
 
@@ -83,31 +80,35 @@ def listed_digests(directory: Path) -> dict[str, str]:
     return known
 
 
-def geometry_of(model: Any) -> Geometry:
-    """What the model's attention layers store for each token. Raises ModelError for sliding windows."""
-    config = model.config
-    if others := set(getattr(config, "layer_types", None) or []) - {"full_attention"}:
-        raise ModelError(f"layers of type `{'`, `'.join(sorted(others))}` are not supported, only `full_attention`")
-    window = getattr(config, "sliding_window", None)
-    if window is not None and getattr(config, "use_sliding_window", True):
-        raise ModelError(f"sliding-window attention ({window} tokens) is not supported by the recipe cache")
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return Geometry(layers=config.num_hidden_layers, kv_heads=config.num_key_value_heads, head_dim=head_dim)
-
-
-def prefill(model: Any, ids_BT: torch.Tensor) -> Operands:
-    """Operands of a native prefill: per layer k_BHTD and v_BHTD in FP16, keys after norm and RoPE."""
-    cache = RecipeCache(recipe_named("native"), geometry_of(model), None, ids_BT.shape[1])
+def prefill(model: Any, ids_BT: torch.Tensor, sixteen: str = "fp16") -> Prefilled:
+    """What a native prefill leaves: per layer k_BHTD and v_BHTD in 16 bit, keys after norm and RoPE."""
+    cache = made(model, NATIVE.on(sixteen), None, ids_BT.shape[1])
     model(ids_BT, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    return cache.operands()
+    return cache.prefilled()
 
 
-def filled(model: Any, recipe: Recipe, scales: Scales | None, operands: Operands, more_tokens: int) -> RecipeCache:
-    """A cache of `recipe` that holds a prefilled context and has room for `more_tokens`."""
-    capacity = operands[0][0].shape[2] + more_tokens
-    cache = RecipeCache(recipe, geometry_of(model), scales, capacity)
-    cache.fill(operands)
+def filled(
+    model: Any,
+    recipe: Recipe,
+    scales: Scales | None,
+    context: Prefilled,
+    more_tokens: int,
+    layers: Mapping[int, Recipe] | None = None,
+) -> RecipeCache:
+    """A cache of `recipe` that holds a prefilled context and has room for `more_tokens`; `layers` differ from it."""
+    cache = made(model, recipe, scales, context.tokens + more_tokens, layers)
+    cache.fill(context)
     return cache
+
+
+def made(
+    model: Any, recipe: Recipe, scales: Scales | None, capacity_tokens: int, layers: Mapping[int, Recipe] | None = None
+) -> RecipeCache:
+    """An empty cache of `recipe` for the model. Raises ModelError for a pre-bias recipe that does not fit it."""
+    geometry, kinds = structure.geometry_of(model), structure.kinds_of(model)
+    biased = any(each.prebias for each in (recipe, *(layers or {}).values()))
+    key_bias = structure.key_bias_of(model) if biased else None
+    return RecipeCache(recipe, geometry, scales, capacity_tokens, layers=layers, kinds=kinds, key_bias=key_bias)
 
 
 def score(model: Any, cache: RecipeCache, last_B1: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:

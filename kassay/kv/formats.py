@@ -25,14 +25,14 @@ import numpy.typing as npt
 from kassay.errors import KassayError
 from kassay.kv import float8, integer
 from kassay.kv.float8 import E4M3FN, E4M3FNUZ, E5M2, Float8
-from kassay.kv.integer import INT4, INT4_MINIMUM, INT6, INT8, Integer
+from kassay.kv.integer import INT4, INT4_MINIMUM, INT4_UNGROUPED, INT6, INT8, Integer
 from kassay.kv.rounding import Floats, fp32
 
 Codes = npt.NDArray[np.uint8]
 NumberFormat = Float8 | Integer
 
 FORMATS: dict[str, NumberFormat] = {
-    each.name: each for each in (E4M3FN, E5M2, E4M3FNUZ, INT8, INT6, INT4, INT4_MINIMUM)
+    each.name: each for each in (E4M3FN, E5M2, E4M3FNUZ, INT8, INT6, INT4, INT4_MINIMUM, INT4_UNGROUPED)
 }
 SCALE_FLOOR = 1e-12
 

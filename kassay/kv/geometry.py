@@ -1,8 +1,9 @@
 """How many bytes a cache takes: per token, per page, per request. Scale bytes included; no estimate.
 
-A layer stores planes: keys, values, and for a dynamic policy the FP32 scales of each 8-bit component.
+A layer stores planes: keys, values, and the FP32 scales that a policy keeps with each token of a component of fewer
+than 16 bits.
 
-    plane bytes per token = kv_heads * bytes of one vector, or kv_heads * 4 for scales
+    plane bytes per token = kv_heads * bytes of one vector, or 4 * its scales per token
     token bytes           = sum over the layers that keep every token, over their planes
     slots                 = floor((budget - fixed scales) / (token bytes * page)) * page
 
@@ -22,11 +23,11 @@ V to store apart: models.py rejects them.
 from dataclasses import dataclass
 
 from kassay.errors import KassayError
-from kassay.kv.recipe import BITS, Format, Recipe
+from kassay.kv.recipe import BITS, GROUP, Format, Policy, Recipe
 
 SCALE_BYTES = 4  # FP32
 NATIVE_BITS = 16  # a component of fewer bits has scales, unless the policy is `none`
-PER_TOKEN: dict[str, bool] = {"none": False, "fixed": False, "dynamic": True}  # policy -> a scale per token and head?
+POLICIES = ("none", "fixed", "dynamic", "tensor", "group")  # whose size is known: `scales_per_token`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +85,22 @@ def vector_bytes(dim: int, stored: Format) -> int:
 
 def scaled_components(recipe: Recipe) -> int:
     """How many of keys and values have scales: 0 to 2. Raises KassayError for a policy without a size."""
-    if recipe.policy not in PER_TOKEN:
-        allowed = ", ".join(PER_TOKEN)
+    if recipe.policy not in POLICIES:
+        allowed = ", ".join(POLICIES)
         raise KassayError(f"recipe `{recipe.name}`: no size is known for scale policy `{recipe.policy}`: {allowed}")
     if recipe.policy == "none":
         return 0
     return sum(BITS[stored] < NATIVE_BITS for stored in (recipe.key_format, recipe.value_format))
+
+
+def scales_per_token(policy: Policy, kv_heads: int, dim: int) -> int:
+    """FP32 scales that one token of one component keeps in one layer.
+
+    One a head if dynamic, one for all heads of a write if `tensor` (kept with each token, as a slot has no other place
+    for it), one for each group of 32 of a head; a fixed one belongs to the layer.
+    """
+    counts = {"dynamic": kv_heads, "tensor": 1, "group": kv_heads * -(-dim // GROUP)}
+    return counts.get(policy, 0)
 
 
 def planes(layers: Layers, recipe: Recipe) -> dict[str, int]:
@@ -98,10 +109,14 @@ def planes(layers: Layers, recipe: Recipe) -> dict[str, int]:
         "keys": layers.kv_heads * vector_bytes(layers.key_dim, recipe.key_format),
         "values": layers.kv_heads * vector_bytes(layers.value_dim, recipe.value_format),
     }
-    if scaled_components(recipe) and PER_TOKEN[recipe.policy]:
-        for part, stored in (("key_scales", recipe.key_format), ("value_scales", recipe.value_format)):
-            if BITS[stored] < NATIVE_BITS:
-                found[part] = layers.kv_heads * SCALE_BYTES
+    scaled_components(recipe)
+    sides = (
+        ("key_scales", recipe.key_format, layers.key_dim),
+        ("value_scales", recipe.value_format, layers.value_dim),
+    )
+    for part, stored, dim in sides:
+        if BITS[stored] < NATIVE_BITS and (count := scales_per_token(recipe.policy, layers.kv_heads, dim)):
+            found[part] = count * SCALE_BYTES
     return found
 
 
@@ -130,7 +145,7 @@ def scale_overhead(geometry: Geometry | Layout, recipe: Recipe) -> float:
 def fixed_scales(geometry: Geometry | Layout, recipe: Recipe) -> int:
     """How many FP32 scalars a fixed policy keeps: one per attention layer and component of fewer than 16 bits."""
     scaled = scaled_components(recipe)
-    return 0 if PER_TOKEN[recipe.policy] else layout_of(geometry).attention_layers * scaled
+    return layout_of(geometry).attention_layers * scaled if recipe.policy == "fixed" else 0
 
 
 def kept_pages(layers: Layers, tokens: int, page_tokens: int) -> int:

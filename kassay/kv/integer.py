@@ -66,6 +66,7 @@ INT6 = Integer(name="int6", bits=6, lowest=-31, largest=31, group_size=None, bes
 INT4 = Integer(
     name="int4-g32", bits=4, lowest=-7, largest=7, group_size=32, beside=("scale",), packing="low_nibble_first"
 )
+INT4_UNGROUPED = replace(INT4, name="int4", group_size=None)  # the caller's scale: one for a token and head
 INT4_MINIMUM = Integer(
     name="int4-minimum-g32",
     bits=4,

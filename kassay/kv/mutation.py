@@ -10,10 +10,12 @@ that changes nothing (the neighbour of a single head) is inert, and `inert` find
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import ml_dtypes
 import numpy as np
 
+from kassay.kv import formats
 from kassay.kv.oracle import Component, Stored
-from kassay.kv.recipe import Recipe
+from kassay.kv.recipe import BITS, Recipe
 
 PAGE_TOKENS = 16
 PAGE = slice(PAGE_TOKENS, 2 * PAGE_TOKENS)  # the second: the first may be the same text in all requests
@@ -37,18 +39,33 @@ def always(recipe: Recipe) -> bool:
 
 
 def scaled(recipe: Recipe) -> bool:
-    """A recipe with an 8-bit component."""
+    """A recipe with a component of fewer than 16 bits."""
     return recipe.policy != "none"
 
 
+def neighboured(recipe: Recipe) -> bool:
+    """A recipe whose scale has a neighbour that differs: of a whole write two requests may well have the same."""
+    return scaled(recipe) and recipe.policy != "tensor"
+
+
 def scaled_keys(recipe: Recipe) -> bool:
-    """A recipe with 8-bit keys."""
-    return recipe.key_format == "e4m3fn"
+    """A recipe with keys of fewer than 16 bits."""
+    return BITS[recipe.key_format] < 16
 
 
 def scaled_values(recipe: Recipe) -> bool:
-    """A recipe with 8-bit values."""
-    return recipe.value_format == "e4m3fn"
+    """A recipe with values of fewer than 16 bits."""
+    return BITS[recipe.value_format] < 16
+
+
+def stores(*names: str) -> Callable[[Recipe], bool]:
+    """A recipe with a component in one of these formats."""
+    return lambda recipe: recipe.key_format in names or recipe.value_format in names
+
+
+def prebiased(recipe: Recipe) -> bool:
+    """A recipe that takes the key bias off."""
+    return recipe.prebias
 
 
 def both(stored: Stored, change: Change) -> Stored:
@@ -60,7 +77,10 @@ def over_tokens(component: Component, move: Callable[[np.ndarray], np.ndarray]) 
     """`move` on everything that is stored per token: data and dynamic scales."""
     scale = component.scale
     moved = move(scale) if scale is not None and scale.ndim == 4 else scale
-    return replace(component, data_BGSD=move(component.data_BGSD), scale=moved)
+    data = move(component.data_BGSD)
+    offset = component.offset_GSD  # a matter of positions, which do not move; a shorter text has fewer
+    kept = None if offset is None else offset[:, : data.shape[2]]
+    return replace(component, data_BGSD=data, scale=moved, offset_GSD=kept)
 
 
 def doubled(component: Component) -> Component:
@@ -70,11 +90,11 @@ def doubled(component: Component) -> Component:
 
 
 def neighbour_scaled(component: Component) -> Component:
-    """Dynamic: the scale of the next KV head. Fixed: the calibrated scale of the other component."""
+    """By token: the scale of the next KV head, of the next request where there is one. Fixed: the other component's."""
     if component.scale is None:
         return component
     if component.scale.ndim == 4:
-        return replace(component, scale=np.roll(component.scale, 1, axis=1))
+        return replace(component, scale=np.roll(component.scale, 1, axis=1 if component.scale.shape[1] > 1 else 0))
     return replace(component, scale=component.other_scale)
 
 
@@ -106,7 +126,42 @@ def two_fifths_zeroed(component: Component) -> Component:
 
 def as_fnuz(component: Component) -> Component:
     """Codes read as E4M3FNUZ: half of each value, and negative zero becomes NaN."""
-    return component if component.scale is None else replace(component, decoded_as="e4m3fnuz")
+    return replace(component, decoded_as="e4m3fnuz") if component.decoded_as == "e4m3fn" else component
+
+
+def nibbles_swapped(component: Component) -> Component:
+    """The two codes of each byte change places."""
+    data = component.data_BGSD
+    return replace(component, data_BGSD=data << 4 | data >> 4) if component.decoded_as.startswith("int4") else component
+
+
+def sign_lost(component: Component) -> Component:
+    """INT8 codes read without their sign: the negative ones become their complement's magnitude."""
+    data = component.data_BGSD
+    return replace(component, data_BGSD=data & np.uint8(0x7F)) if component.decoded_as == "int8" else component
+
+
+def double_rounded(component: Component) -> Component:
+    """Codes of quotients that were rounded to BF16 first."""
+    if component.operand_BGSD is None or component.scale is None or component.decoded_as not in ("e4m3fn", "int8"):
+        return component
+    stored = formats.format_named(component.decoded_as)
+    scale = component.scale
+    spread = scale if scale.ndim < 4 else np.repeat(scale, component.operand_BGSD.shape[-1] // scale.shape[-1], -1)
+    quotient = (component.operand_BGSD / spread).astype(ml_dtypes.bfloat16).astype(np.float32)
+    one = np.ones_like(scale)
+    return replace(component, data_BGSD=formats.encode(stored, quotient, one, saturate=True))
+
+
+def bias_forgotten(component: Component) -> Component:
+    """The rotated key bias is not added again."""
+    return component if component.offset_GSD is None else replace(component, offset_GSD=0 * component.offset_GSD)
+
+
+def bias_late(component: Component) -> Component:
+    """The key bias of the position before."""
+    offset = component.offset_GSD
+    return component if offset is None else replace(component, offset_GSD=np.roll(offset, 1, axis=1))
 
 
 def sign_flipped(component: Component) -> Component:
@@ -125,6 +180,7 @@ def inert(clean: Stored, faulty: Stored) -> bool:
         and np.array_equal(one.data_BGSD, two.data_BGSD)
         and (one.scale is None) == (two.scale is None)
         and (one.scale is None or two.scale is None or np.array_equal(one.scale, two.scale))
+        and (one.offset_GSD is None or two.offset_GSD is None or np.array_equal(one.offset_GSD, two.offset_GSD))
         for one, two in ((clean.keys, faulty.keys), (clean.values, faulty.values))
     ) and (clean.causal, clean.first_query) == (faulty.causal, faulty.first_query)
 
@@ -145,7 +201,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     fault(
         "neighbour_scale",
         "scale of the neighbour head (dynamic) or of the other component (fixed)",
-        scaled,
+        neighboured,
         lambda s: both(s, neighbour_scaled),
     ),
     fault(
@@ -174,7 +230,22 @@ MUTATIONS: tuple[Mutation, ...] = (
         lambda s: both(s, lambda c: over_tokens(c, tail_cut)),
     ),
     fault("causal_mask_missing", "queries see later tokens", always, lambda s: replace(s, causal=False)),
-    fault("e4m3fnuz_decoding", "codes read as E4M3FNUZ", scaled, lambda s: both(s, as_fnuz)),
+    fault("e4m3fnuz_decoding", "codes read as E4M3FNUZ", stores("e4m3fn"), lambda s: both(s, as_fnuz)),
+    fault(
+        "nibbles_swapped",
+        "the two codes of a byte swapped",
+        stores("int4", "int4-g32"),
+        lambda s: both(s, nibbles_swapped),
+    ),
+    fault("sign_lost", "INT8 codes read without their sign", stores("int8"), lambda s: both(s, sign_lost)),
+    fault(
+        "double_rounding",
+        "quotients rounded to BF16 first",
+        stores("e4m3fn", "int8"),
+        lambda s: both(s, double_rounded),
+    ),
+    fault("bias_forgotten", "key bias not added again", prebiased, lambda s: replace(s, keys=bias_forgotten(s.keys))),
+    fault("bias_late", "key bias of the position before", prebiased, lambda s: replace(s, keys=bias_late(s.keys))),
     fault("key_code_corrupted", "the sign of one key", always, lambda s: replace(s, keys=sign_flipped(s.keys))),
     fault(
         "value_code_corrupted",

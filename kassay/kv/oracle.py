@@ -6,9 +6,9 @@ Axes: B sequences, H query heads, G KV heads (head h reads head h // (H/G)), T q
     lse[t] = log sum_s exp a[t,s]
     out[t] = sum_s exp(a[t,s] - lse[t]) v[s]
 
-k and v are the *stored* operands in float64: an FP16 value, or an E4M3FN code through ml_dtypes times its
-FP32 scale. So the error of quantization is in the reference too, and the arithmetic of the code under
-test is left.
+k and v are the *stored* operands in float64: a 16-bit value, or a code (E4M3FN through ml_dtypes, INT8, INT4)
+times its FP32 scale, plus the rotated key bias where a recipe took it off. So the error of quantization is in the
+reference too, and the arithmetic of the code under test is left.
 
 Two tolerances of FP32 arithmetic (unit roundoff u = 2^-24) on equal operands; an array must meet both:
 
@@ -41,10 +41,12 @@ Doubles = npt.NDArray[np.float64]
 class Component:
     """Keys or values of one layer as a cache stores them."""
 
-    data_BGSD: npt.NDArray[Any]  # uint8 codes or FP16 values
-    scale: npt.NDArray[np.float32] | None  # B G S 1 if dynamic, one number if fixed, None for FP16 values
+    data_BGSD: npt.NDArray[Any]  # uint8 codes (D/2 of 4 bits, element 2i low) or 16-bit values
+    scale: npt.NDArray[np.float32] | None  # one number if fixed, else B, G or 1, S, scales a head; None of 16 bit
     other_scale: npt.NDArray[np.float32] | None  # under a fixed policy the calibrated scale of the other component
-    decoded_as: str  # `fp16` or `e4m3fn`; a fault may put another 8-bit format here
+    decoded_as: str  # a format of kassay.kv.recipe; a fault may put another 8-bit format here
+    offset_GSD: npt.NDArray[np.float32] | None = None  # added after decoding: the rotated key bias
+    operand_BGSD: npt.NDArray[np.float32] | None = None  # what was quantized, for faults of the writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,9 @@ class Comparison:
         return float("inf") if np.isnan(ratio) else float(ratio)
 
 
-def compare(got: npt.NDArray[Any], wanted: Doubles, *, peak_tolerance: float = TOLERANCE) -> Comparison:
+def compare(
+    got: npt.NDArray[Any], wanted: Doubles, *, peak_tolerance: float = TOLERANCE, tolerance: float = TOLERANCE
+) -> Comparison:
     """Compare whole arrays; another shape or a value that is not finite is never within."""
     if got.shape == wanted.shape:
         difference = np.abs(got.astype(np.float64) - wanted)
@@ -90,10 +94,10 @@ def compare(got: npt.NDArray[Any], wanted: Doubles, *, peak_tolerance: float = T
     return Comparison(
         max_abs_error=largest,
         relative_error=relative,
-        tolerance=TOLERANCE,
+        tolerance=tolerance,
         peak_error=peak,
         peak_tolerance=peak_tolerance,
-        within=relative <= TOLERANCE and peak <= peak_tolerance,
+        within=relative <= tolerance and peak <= peak_tolerance,
     )
 
 
@@ -123,11 +127,37 @@ def compare_bits(got: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Comparison:
 
 
 def decoded(component: Component) -> Doubles:
-    """x_BGSD in float64 of a stored component: exact (4 and 24 significant bits)."""
-    data = component.data_BGSD
+    """x_BGSD in float64 of a stored component: exact (4 and 24 significant bits) but for the sum with an offset."""
+    values = code_values(component)
     if component.scale is None:
-        return data.astype(np.float64)
-    return np.asarray(data.view(ml_dtypes.float8_e4m3fn).astype(np.float64) * component.scale.astype(np.float64))
+        return values
+    scale = component.scale.astype(np.float64)
+    if scale.ndim == 4 and scale.shape[-1] > 1:
+        scale = np.repeat(scale, values.shape[-1] // scale.shape[-1], axis=-1)
+    offset = 0.0 if component.offset_GSD is None else component.offset_GSD.astype(np.float64)
+    return np.asarray(values * scale + offset)
+
+
+def code_values(component: Component) -> Doubles:
+    """Values of codes or 16-bit numbers, x_BGSD, without their scale."""
+    data, form = component.data_BGSD, component.decoded_as
+    if form == "e4m3fn":
+        return np.asarray(data.view(ml_dtypes.float8_e4m3fn).astype(np.float64))
+    if form == "int8":
+        return data.view(np.int8).astype(np.float64)
+    if form.startswith("int4"):
+        nibbles = np.empty((*data.shape[:-1], 2 * data.shape[-1]))
+        nibbles[..., 0::2], nibbles[..., 1::2] = data % 16, data // 16
+        return np.where(nibbles >= 8, nibbles - 16, nibbles)
+    return data.astype(np.float64)
+
+
+def rotated_bias(bias_GD: npt.NDArray[Any], frequencies: npt.NDArray[Any], scaling: float, tokens: int) -> Doubles:
+    """R(t) b for t = 0 … tokens - 1 in float64, GSD: pairs (d, d + D/2) turned by t times their frequency."""
+    turns = np.exp(1j * np.arange(tokens)[:, None] * frequencies.astype(np.float64)[None, :]) * scaling
+    half = bias_GD.shape[-1] // 2
+    pairs_GSP = (bias_GD[:, None, :half] + 1j * bias_GD[:, None, half:]) * turns
+    return np.concatenate([pairs_GSP.real, pairs_GSP.imag], axis=-1)
 
 
 def reference_attention(

@@ -1,6 +1,5 @@
 """The reference backend on tiny random models of three architectures: files, cache, chunks and stopping."""
 
-
 import pytest
 import torch
 from transformers import (
@@ -13,9 +12,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from kassay.backend import reference
+from kassay.backend import reference, structure
 from kassay.backend.reference import ModelError
-from kassay.kv.calibrate import AmaxFold
+from kassay.kv.calibrate import AmaxFold, by_component
 from kassay.kv.recipe import RECIPES, recipe_named
 from tests import tiny
 from tests.tiny import torch_as_it_was  # noqa: F401  an autouse fixture
@@ -25,9 +24,7 @@ ARCHITECTURES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
-CHUNK_TOLERANCE = (
-    1e-3  # of the largest logit: a matmul of another shape may move an operand across a rounding edge
-)
+CHUNK_TOLERANCE = 1e-3  # of the largest logit: a matmul of another shape may move an operand across a rounding edge
 
 
 def save(folder, name, **changes):
@@ -46,11 +43,19 @@ def ids(batch, tokens, seed=3):
 
 def calibrated(operands):
     fold = AmaxFold()
-    for layer, (k, v) in enumerate(operands):
+    for layer, (k, v) in enumerate(operands.operands):
         fold.add("k", layer, k.numpy())
         fold.add("v", layer, v.numpy())
-    scales = fold.scales(len(operands))
-    return {name: [one.scale for one in scales if one.component == name] for name in ("k", "v")}
+        fold.add("k_residual", layer, k.numpy())  # too wide a scale, which holds every residual
+    return by_component(fold.scales(len(operands.operands), ("k", "v", "k_residual")))
+
+
+def fits(model, recipe):
+    """Skip a pre-bias recipe on a model without a bias, once its refusal was seen."""
+    if recipe.prebias and model.config.model_type != "qwen2":
+        with pytest.raises(ModelError, match="pre-bias"):
+            reference.filled(model, recipe, {}, reference.prefill(model, ids(1, 4)), 1)
+        pytest.skip("the model has no key bias")
 
 
 class RoundedCache(DynamicCache):
@@ -62,8 +67,8 @@ class RoundedCache(DynamicCache):
 
 def test_load_gives_an_fp32_model_and_its_geometry(model):
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    geometry = reference.geometry_of(model)
-    assert (geometry.layers, geometry.kv_heads, geometry.head_dim) == (2, 2, 8)
+    geometry = structure.geometry_of(model)
+    assert (geometry.layers, geometry.kv_heads, geometry.head_dim) == (2, 2, 32)
 
 
 def test_a_corrupted_file_is_named(tmp_path):
@@ -116,13 +121,16 @@ def test_prefill_gives_the_rounded_operands(model):
     context_BT = ids(2, 9)
     theirs = RoundedCache()
     model(context_BT, past_key_values=theirs, use_cache=True)
-    for (k, v), layer in zip(reference.prefill(model, context_BT), theirs.layers, strict=True):
+    for (k, v), layer in zip(reference.prefill(model, context_BT).operands, theirs.layers, strict=True):
         assert torch.equal(k, layer.keys.half())
         assert torch.equal(v, layer.values.half())
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_chunk_equals_token_by_token(model, recipe):
+    if recipe.policy == "tensor":
+        pytest.skip("the one policy whose scale is for a whole write")
+    fits(model, recipe)
     operands, chunk_BT = reference.prefill(model, ids(2, 21)), ids(2, 6, seed=4)
     scales = calibrated(operands)
     whole = reference.filled(model, recipe, scales, operands, 6)
@@ -135,6 +143,7 @@ def test_a_chunk_equals_token_by_token(model, recipe):
 
 @pytest.mark.parametrize("recipe", RECIPES[1:], ids=lambda recipe: recipe.name)
 def test_a_quantized_recipe_differs_from_native(model, recipe):
+    fits(model, recipe)
     operands, chunk_BT = reference.prefill(model, ids(2, 21)), ids(2, 6, seed=4)
     logits = [
         model(

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from kassay.errors import KassayError
-from kassay.kv.cache import RecipeCache
+from kassay.kv.cache import Prefilled, RecipeCache
 from kassay.kv.geometry import Geometry
 from kassay.kv.recipe import RECIPES, Recipe, recipe_named
+from tests.kv.caches import cache_of
 
-GEOMETRY = Geometry(layers=3, kv_heads=2, head_dim=16)
+GEOMETRY = Geometry(layers=3, kv_heads=2, head_dim=32)
 SCALES = {"k": [0.0131, 0.02, 0.017], "v": [0.011, 0.009, 0.03]}
 TOKENS = 21
 every_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
@@ -26,8 +27,8 @@ def operands() -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def filled(recipe: Recipe, flipped: bool) -> RecipeCache:
     """A full cache, with the requests in order or the other way round."""
-    cache = RecipeCache(recipe, GEOMETRY, SCALES, TOKENS)
-    cache.fill([(k.flip(0), v.flip(0)) if flipped else (k, v) for k, v in operands()])
+    cache = cache_of(recipe, GEOMETRY, SCALES, TOKENS)
+    cache.fill(Prefilled(operands=[(k.flip(0), v.flip(0)) if flipped else (k, v) for k, v in operands()]))
     return cache
 
 
@@ -36,11 +37,11 @@ def filled(recipe: Recipe, flipped: bool) -> RecipeCache:
 @every_recipe
 def test_an_operand_that_fp16_cannot_hold_is_refused(recipe: Recipe, component: str, bad: float) -> None:
     """The clip of an 8-bit format would otherwise turn an overflow into a plausible code."""
-    good_BHTD, bad_BHTD = torch.zeros(1, 2, 1, 16), torch.zeros(1, 2, 1, 16)
+    good_BHTD, bad_BHTD = torch.zeros(1, 2, 1, 32), torch.zeros(1, 2, 1, 32)
     bad_BHTD[0, 1, 0, 3] = bad
     pair = (bad_BHTD, good_BHTD) if component == "k" else (good_BHTD, bad_BHTD)
     with pytest.raises(KassayError, match="not finite in FP16"):
-        RecipeCache(recipe, GEOMETRY, SCALES, 4).update(*pair, 0)
+        cache_of(recipe, GEOMETRY, SCALES, 4).update(*pair, 0)
 
 
 @pytest.mark.parametrize("name", ["k16v8-f", "k8v16-f", "k8v8-f"])

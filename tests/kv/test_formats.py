@@ -13,7 +13,7 @@ import torch
 
 from kassay import paths
 from kassay.errors import KassayError
-from kassay.kv import cache, float8, formats
+from kassay.kv import float8, formats, plane
 from kassay.kv.formats import E4M3FN, E4M3FNUZ, E5M2, FORMATS
 
 ONE = np.float32(1)
@@ -234,7 +234,7 @@ def test_only_numpy_is_imported(module):
 def test_torch_encodes_the_same_bits(scale):
     x = FP16[np.isfinite(FP16)]
     expected = formats.encode(E4M3FN, x, np.float32(scale), saturate=True)
-    got = cache.encode(torch.from_numpy(x.astype(np.float16)), torch.tensor(scale, dtype=torch.float32))
+    got = plane.encode(torch.from_numpy(x.astype(np.float16)), torch.tensor(scale, dtype=torch.float32))
     np.testing.assert_array_equal(got.numpy(), expected)
 
 
@@ -242,5 +242,5 @@ def test_torch_encodes_the_same_bits(scale):
 def test_torch_decodes_the_same_bits(scale):
     codes = np.array([code for code in range(256) if code & 0x7F != 0x7F], dtype=np.uint8)
     expected = formats.decode(E4M3FN, codes, np.float32(scale))
-    got = cache.decode(torch.from_numpy(codes), torch.tensor(scale, dtype=torch.float32))
+    got = plane.decode(torch.from_numpy(codes), torch.tensor(scale, dtype=torch.float32))
     np.testing.assert_array_equal(got.numpy().view(np.uint32), expected.view(np.uint32))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kassay.errors import KassayError
-from kassay.kv import cache, float8, formats, integer
+from kassay.kv import float8, formats, integer, plane
 from kassay.kv.formats import E4M3FN, E4M3FNUZ, E5M2, FORMATS
 
 ONE = np.float32(1)
@@ -126,5 +126,5 @@ def test_no_scale_comes_of_an_extent_that_is_not_finite(bad):
 
 def test_torch_scales_are_the_same_bits():
     amax = np.abs(FP16[np.isfinite(FP16)])
-    got = cache.scale_of(torch.from_numpy(amax.astype(np.float16))).numpy()
+    got = plane.scale_of(torch.from_numpy(amax.astype(np.float16))).numpy()
     np.testing.assert_array_equal(got.view(np.uint32), formats.scale_of(E4M3FN, amax).view(np.uint32))

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from kassay.kv.cache import RecipeCache
+from kassay.kv.cache import Prefilled
 from kassay.kv.geometry import Geometry, slots, token_bytes
 from kassay.kv.recipe import RECIPES, recipe_named
+from tests.kv.caches import cache_of
 
 QWEN3_8B = Geometry(layers=36, kv_heads=8, head_dim=128)
 BUDGET_BYTES = 40 * 2**30
@@ -53,8 +54,8 @@ def test_only_whole_pages():
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
 def test_a_cache_holds_what_geometry_says(recipe):
-    geometry = Geometry(layers=3, kv_heads=2, head_dim=16)
-    held = RecipeCache(recipe, geometry, {"k": [0.1] * 3, "v": [0.2] * 3}, 10)
-    held.fill([(torch.randn(1, 2, 10, 16), torch.randn(1, 2, 10, 16))] * 3)
+    geometry = Geometry(layers=3, kv_heads=2, head_dim=64)
+    held = cache_of(recipe, geometry, {"k": [0.1] * 3, "v": [0.2] * 3}, 10)
+    held.fill(Prefilled(operands=[(torch.randn(1, 2, 10, 64), torch.randn(1, 2, 10, 64))] * 3))
     per_token = sum(s.tensor.nbytes for s in held.storages() if s.tensor.ndim == 4)
     assert per_token == 10 * token_bytes(geometry, recipe)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kassay import paths
+from kassay.backend import reference, structure
 from kassay.errors import KassayError
 from kassay.kv.geometry import Geometry, Layers, kept_pages, layout_of, request_bytes, token_bytes
 from kassay.kv.models import model_named, named_models, read_layout
@@ -44,10 +45,8 @@ def test_a_path_is_the_file_or_its_folder(tmp_path):
 
 @pytest.mark.parametrize("name", ["robust", "fragile"])
 def test_the_small_models_as_the_backend_sees_them(name):
-    from kassay.backend import reference
-
     folder = paths.ROOT / "data" / "models" / name
-    expected = reference.geometry_of(reference.load(folder, 1))
+    expected = structure.geometry_of(reference.load(folder, 1))
     torch.set_grad_enabled(True)
     assert model_named(str(folder)).layout == layout_of(expected)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kassay import paths
 from kassay.errors import KassayError
-from kassay.kv import geometry, quantity, size
+from kassay.kv import quantity, size
 from kassay.kv.budget import ALLOCATORS, Cartridge, Pool, pages_in, requests_in
 from kassay.kv.geometry import Geometry, Layers, Layout, layout_of, request_bytes, token_bytes
 from kassay.kv.models import model_named
@@ -121,14 +121,18 @@ def test_what_fits_fits_and_one_more_does_not(budget, page, recipe, allocator, r
     assert fit.payload_bytes + fit.tail_bytes + fit.left_bytes == budget
     assert min(fit.tail_bytes, fit.left_bytes) >= 0
     assert fit.left_bytes < token_bytes(MIXED, recipe) * page
-    width = {"fp16": 2, "e4m3fn": 1}
-    eight = [width[stored] == 1 for stored in (recipe.key_format, recipe.value_format)]
-    dynamic = 4 * sum(eight) if recipe.policy == "dynamic" else 0
+    width = {"fp16": 2, "e4m3fn": 1, "int8": 1, "int4": 0.5, "int4-g32": 0.5}
     key, value = width[recipe.key_format], width[recipe.value_format]
+
+    def scales(heads, key_dim, value_dim):
+        counts = {"dynamic": (heads, heads), "tensor": (1, 1), "group": (heads * key_dim / 32, heads * value_dim / 32)}
+        of_key, of_value = counts.get(recipe.policy, (0, 0))
+        return 4 * (of_key * (key < 2) + of_value * (value < 2))
+
     windows = requests * (-(-39 // page) + 1) * page
-    payload = 3 * fit.count * page * 2 * (64 * key + 32 * value + dynamic)
-    payload += 5 * windows * 4 * (32 * key + 32 * value + dynamic)
-    payload += requests * 2 * 999 + (4 * 8 * sum(eight) if recipe.policy == "fixed" else 0)
+    payload = 3 * fit.count * page * (2 * (64 * key + 32 * value) + scales(2, 64, 32))
+    payload += 5 * windows * (4 * (32 * key + 32 * value) + scales(4, 32, 32))
+    payload += requests * 2 * 999 + (4 * 8 * ((key < 2) + (value < 2)) if recipe.policy == "fixed" else 0)
     assert fit.payload_bytes == payload
 
 
@@ -173,9 +177,8 @@ def test_budgets_that_hold_nothing_and_layouts_without_slots():
     assert requests_in(pool(windows), GIB, 10**6).count == GIB // (5 * 4 * 16 * 4 * 128)
 
 
-def test_formats_and_policies_to_come(monkeypatch):
+def test_formats_and_policies_to_come():
     """Sub-byte formats are packed; a policy without a known size is an error, not a guess."""
-    monkeypatch.setitem(geometry.BITS, "int4", 4)
     small = Recipe(name="k16v4-d", key_format="fp16", value_format="int4", policy="dynamic")
     odd = layout_of(Geometry(layers=1, kv_heads=2, head_dim=5))
     assert token_bytes(odd, small) == 2 * (5 * 2 + 3 + 4)

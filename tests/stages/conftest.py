@@ -43,7 +43,16 @@ def run_stage(tmp_path: Path) -> Callable[..., Ran]:
 @pytest.fixture(scope="session")
 def robust_scales(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Scales of the shipped robust model, calibrated once for all tests."""
-    params = {"model": "robust", "documents": 2, "context_tokens": 100, "decode_tokens": 8, "batch": 2, "seed": 1}
+    params = {
+        "model": "robust",
+        "sixteen": "fp16",
+        "documents": 2,
+        "check_documents": 2,
+        "contexts_tokens": [60, 100],
+        "decode_tokens": 8,
+        "batch": 2,
+        "seed": 1,
+    }
     model = paths.ROOT / "data" / "models" / "robust"
     ran = runner(tmp_path_factory.mktemp("calibrated"))("calibrate", params, {"model": model})
     assert ran.code == 0, ran.stderr

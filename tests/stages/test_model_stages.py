@@ -8,9 +8,19 @@ from typing import Any
 from kassay import paths
 
 ROBUST = paths.ROOT / "data" / "models" / "robust"
-CALIBRATE = {"model": "robust", "documents": 2, "context_tokens": 100, "decode_tokens": 8, "batch": 2, "seed": 1}
+CALIBRATE = {
+    "model": "robust",
+    "sixteen": "fp16",
+    "documents": 2,
+    "check_documents": 2,
+    "contexts_tokens": [60, 100],
+    "decode_tokens": 8,
+    "batch": 2,
+    "seed": 1,
+}
 QUALITY: dict[str, Any] = {
     "model": "robust",
+    "sixteen": "fp16",
     "recipes": ["native", "k16v8-f", "k8v8-d"],
     "split": "development",
     "seed": 1,
@@ -20,7 +30,7 @@ QUALITY: dict[str, Any] = {
     "arithmetic": {"items": 3, "context_tokens": 128},
     "nll": {"documents": 2, "context_tokens": 120, "targets": 8},
 }
-SPEED = {"model": "robust", "batch": 2, "context_tokens": 64, "output_tokens": 4, "seed": 1}
+SPEED = {"model": "robust", "sixteen": "fp16", "batch": 2, "context_tokens": 64, "output_tokens": 4, "seed": 1}
 
 
 def test_quality_leaves_one_record_per_item_and_recipe(run_stage: Callable[..., Any], robust_scales: Path) -> None:
@@ -41,7 +51,7 @@ def test_scales_of_another_model_are_refused(run_stage: Callable[..., Any], robu
 
 
 def test_memory_agrees_with_the_geometry(run_stage: Callable[..., Any], robust_scales: Path) -> None:
-    params = {"model": "robust", "recipes": ["native", "k16v8-d"], "batch": 2, "context_tokens": 250, "seed": 1}
+    params = {**SPEED, "recipes": ["native", "k16v8-d"], "context_tokens": 250}
     ran = run_stage("memory", params, {"model": ROBUST, "scales": robust_scales})
     assert ran.code == 0, ran.outcome.reason
     parts = {(body["recipe"], body["part"]): body["payload_bytes"] for body in ran.records("memory_part")}

@@ -57,6 +57,11 @@ class Document:
     continuation: str  # the characters that are scored, `targets` of them
     digest: str  # SHA-256 of the other fields' canonical JSON
 
+    @property
+    def content_digest(self) -> str:
+        """SHA-256 of what it says, whatever it is called."""
+        return digest_of({"text": self.context + self.continuation})
+
 
 def cast(rng: np.random.Generator, split: str) -> list[Person]:
     """Three to five persons who share no attribute, each a fact that `split` owns."""
