@@ -51,11 +51,16 @@ def geometry_of(model: Any) -> Geometry:
         raise ModelError("compressed latents (MLA) have no keys and values to store apart: not supported")
     if ATTENTION not in kinds:
         raise ModelError("no layer of the model keeps keys and values")
-    heads = getattr(config, "num_key_value_heads", None)
-    if heads is None:
-        heads = 1 if getattr(config, "multi_query", False) else config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return Geometry(layers=kinds.count(ATTENTION), kv_heads=heads, head_dim=head_dim)
+    return Geometry(layers=kinds.count(ATTENTION), kv_heads=kv_heads(config), head_dim=head_dim)
+
+
+def kv_heads(config: Any) -> int:
+    """KV heads of a layer, by the names that configurations have for them; as many as query heads if none does."""
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        return 1
+    named = (getattr(config, name, None) for name in ("num_key_value_heads", "num_kv_heads", "num_attention_heads"))
+    return int(next(heads for heads in named if heads is not None))
 
 
 def key_bias_of(model: Any) -> KeyBias:

@@ -150,9 +150,7 @@ def arranged(stored: Sequence[RecipeLayer], kinds: Sequence[str] | None) -> list
     if kinds is None:
         return list(stored)
     if others := sorted(set(kinds) - {ATTENTION, *STATES}):
-        raise KassayError(
-            f"layers of type `{'`, `'.join(others)}` are not supported: allowed are {ATTENTION}, {STATES}"
-        )
+        raise KassayError(f"layers of type `{'`, `'.join(others)}` are neither {ATTENTION} nor a state")
     if list(kinds).count(ATTENTION) != len(stored):
         raise KassayError(
             f"{len(stored)} attention layers were described, the model has {list(kinds).count(ATTENTION)}"
