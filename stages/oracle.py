@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from kassay.backend import capture, inputs, reference, workload
+from kassay.backend import capture, inputs, reference, structure, workload
 from kassay.kinds.oracle import OracleCase
 from kassay.kv import oracle
 from kassay.kv.cache import Prefilled, RecipeCache, Scales, component_of
@@ -53,6 +53,7 @@ class Verdict:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.cases = 0
+        self.ineligible: dict[str, str] = {}  # recipe -> why this model cannot have it: not judged
         self.missed: list[str] = []
         self.escaped: list[str] = []
         self.worst: dict[str, dict[str, Any]] = {}
@@ -98,6 +99,7 @@ class Verdict:
                 for mutation in MUTATIONS
                 if mutation.name in self.caught_by
             ],
+            "ineligible": self.ineligible,
             "missed": self.missed,
             "escaped": self.escaped,
         }
@@ -124,6 +126,9 @@ def run(stage: Stage) -> Metrics | Rejection:
     recipes = [recipe_named(name, sixteen) for name in stage.params["recipes"]]
     verdict = Verdict(stage)
     for done, recipe in enumerate(recipes):
+        if reason := structure.ineligible(model, recipe):
+            verdict.ineligible[recipe.name] = reason
+            continue
         cache = reference.filled(model, recipe, scales, context, chunk_BT.shape[1])
         with capture.captured(model, cache) as reads:
             model(chunk_BT, past_key_values=cache, use_cache=True)

@@ -8,6 +8,7 @@ from kassay.errors import KassayError
 from kassay.kv.cache import ATTENTION, STATES
 from kassay.kv.geometry import Geometry
 from kassay.kv.prebias import KeyBias
+from kassay.kv.recipe import Recipe
 
 STEADY_ROPES = ("default", "linear", "llama3", "yarn")  # whose frequencies do not depend on the length of a text
 
@@ -61,6 +62,17 @@ def kv_heads(config: Any) -> int:
         return 1
     named = (getattr(config, name, None) for name in ("num_key_value_heads", "num_kv_heads", "num_attention_heads"))
     return int(next(heads for heads in named if heads is not None))
+
+
+def ineligible(model: Any, *recipes: Recipe) -> str:
+    """Why the model cannot have a cache of these recipes; empty if it can."""
+    try:
+        geometry_of(model)
+        if any(recipe.prebias for recipe in recipes):
+            key_bias_of(model)
+    except ModelError as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def key_bias_of(model: Any) -> KeyBias:

@@ -136,9 +136,10 @@ def nibbles_swapped(component: Component) -> Component:
 
 
 def sign_lost(component: Component) -> Component:
-    """INT8 codes read without their sign: the negative ones become their complement's magnitude."""
+    """Codes of a byte read without their sign: the negative ones become their complement's magnitude."""
     data = component.data_BGSD
-    return replace(component, data_BGSD=data & np.uint8(0x7F)) if component.decoded_as == "int8" else component
+    whole = component.decoded_as in ("int8", "int6")
+    return replace(component, data_BGSD=data & np.uint8(0x7F)) if whole else component
 
 
 def double_rounded(component: Component) -> Component:
@@ -237,7 +238,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         stores("int4", "int4-g32"),
         lambda s: both(s, nibbles_swapped),
     ),
-    fault("sign_lost", "INT8 codes read without their sign", stores("int8"), lambda s: both(s, sign_lost)),
+    fault(
+        "sign_lost",
+        "INT8 and INT6 codes read without their sign",
+        stores("int8", "int6"),
+        lambda s: both(s, sign_lost),
+    ),
     fault(
         "double_rounding",
         "quotients rounded to BF16 first",

@@ -143,7 +143,7 @@ def code_values(component: Component) -> Doubles:
     data, form = component.data_BGSD, component.decoded_as
     if form == "e4m3fn":
         return np.asarray(data.view(ml_dtypes.float8_e4m3fn).astype(np.float64))
-    if form == "int8":
+    if form in ("int8", "int6"):
         return data.view(np.int8).astype(np.float64)
     if form.startswith("int4"):
         nibbles = np.empty((*data.shape[:-1], 2 * data.shape[-1]))

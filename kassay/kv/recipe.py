@@ -1,6 +1,7 @@
 """Recipes: how a cache stores keys and values. The arms of every quality study.
 
-Names of the field: K16/V16 native; A = K16/V8, R = K8/V16, S = K8/V8. 8 stands for E4M3FN, i8 for INT8, 4 for INT4.
+Names of the field: K16/V16 native; A = K16/V8, R = K8/V16, S = K8/V8. 8 stands for E4M3FN, i8 and i6 for
+INT8 and INT6, 4 for INT4.
 The suffix says what one FP32 scale is for:
 
     f     one layer's keys or values, from calibration (fixed)
@@ -19,14 +20,15 @@ from typing import Literal
 
 from kassay.errors import KassayError
 
-Format = Literal["fp16", "bf16", "e4m3fn", "int8", "int4", "int4-g32"]
+Format = Literal["fp16", "bf16", "e4m3fn", "int8", "int6", "int4", "int4-g32"]
 Sixteen = Literal["fp16", "bf16"]
 Policy = Literal["none", "fixed", "dynamic", "tensor", "group"]
 
-BITS: dict[Format, int] = {"fp16": 16, "bf16": 16, "e4m3fn": 8, "int8": 8, "int4": 4, "int4-g32": 4}
+# Stored bits of one element: an INT6 code takes a byte.
+BITS: dict[Format, int] = {"fp16": 16, "bf16": 16, "e4m3fn": 8, "int8": 8, "int6": 8, "int4": 4, "int4-g32": 4}
 SIXTEEN: tuple[Sixteen, ...] = ("fp16", "bf16")
 GROUP = 32  # elements of a group of int4-g32
-SHOWN = {"int8": "i8"}  # where the bits alone would not say the format
+SHOWN = {"int8": "i8", "int6": "i6"}  # where the bits alone would not say the format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,8 @@ RECIPES = (
     _recipe("k16vi8", "fp16", "int8", "d"),
     _recipe("ki8v16", "int8", "fp16", "d"),
     _recipe("ki8vi8", "int8", "int8", "d"),
+    _recipe("ki8v4", "int8", "int4", "d"),
+    _recipe("ki6v4", "int6", "int4", "d"),
     _recipe("k16v4", "fp16", "int4", "d"),
     _recipe("k8v4", "e4m3fn", "int4", "d"),
     _recipe("k4v4", "int4", "int4", "d"),

@@ -121,7 +121,7 @@ def test_what_fits_fits_and_one_more_does_not(budget, page, recipe, allocator, r
     assert fit.payload_bytes + fit.tail_bytes + fit.left_bytes == budget
     assert min(fit.tail_bytes, fit.left_bytes) >= 0
     assert fit.left_bytes < token_bytes(MIXED, recipe) * page
-    width = {"fp16": 2, "e4m3fn": 1, "int8": 1, "int4": 0.5, "int4-g32": 0.5}
+    width = {"fp16": 2, "e4m3fn": 1, "int8": 1, "int6": 1, "int4": 0.5, "int4-g32": 0.5}
     key, value = width[recipe.key_format], width[recipe.value_format]
 
     def scales(heads, key_dim, value_dim):
