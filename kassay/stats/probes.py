@@ -25,7 +25,6 @@ TAU = 3.0
 CATASTROPHIC = {"loss": 0.05, "perplexity": 2.0, "agreement": 0.80}
 MATERIAL = {"loss": 0.005, "agreement": 0.98}
 SUBSTANTIAL, NEGLIGIBLE = 0.70, 0.30
-LEAST_CHANGE = 1e-9  # relative: below, there is nothing to recover
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +91,12 @@ def error_ratio(coarse: Sequence[float], fine: Sequence[float]) -> tuple[float, 
 
 
 def recovery(broken: float, repaired: float) -> tuple[float, str]:
-    """Which part of a change (of loss or of an error) a repair takes back, and its class.
+    """Which part of a change (of loss, or of a share of answers) a repair takes back, and its class.
 
-    Raises InvalidData where there is nothing to recover.
+    Raises InvalidData where the broken arm loses less than a material change: a part of noise says nothing.
     """
-    if not broken > LEAST_CHANGE:
-        raise InvalidData("the broken arm loses nothing: there is nothing to recover")
+    if not broken >= MATERIAL["loss"]:
+        raise InvalidData(f"the broken arm loses {broken:.2g}, less than {MATERIAL['loss']:g}: nothing to recover")
     part = (broken - repaired) / broken
     return part, "substantial" if part >= SUBSTANTIAL else "negligible" if part <= NEGLIGIBLE else "partial"
 
@@ -105,10 +104,10 @@ def recovery(broken: float, repaired: float) -> tuple[float, str]:
 def concentration(changes: Sequence[float]) -> tuple[float, int]:
     """Largest share of one layer in the sum of the changes above 0, and which layer it is.
 
-    Raises InvalidData where no layer's loss rises.
+    Raises InvalidData where all of them together are less than a material change.
     """
     risen = np.maximum(np.asarray(changes, np.float64), 0.0)
-    if not risen.sum() > 0:
-        raise InvalidData("no layer's demotion raises the loss")
+    if not risen.sum() >= MATERIAL["loss"]:
+        raise InvalidData(f"all layers together cost {risen.sum():.2g}, less than {MATERIAL['loss']:g}")
     worst = int(risen.argmax())
     return float(risen[worst] / risen.sum()), worst
