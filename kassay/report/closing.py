@@ -1,6 +1,6 @@
 """The last lines that a run prints: what did not pass, the verdict, the report, the exit code.
 
-The driver has the outcomes in hand; records are read only where a stage of the plan judges a study.
+The driver has the outcomes in hand; records are read only where a stage of the plan judges a study or printed figures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from kassay.report.words import counted, exit_meaning, one_line
 
 REPORT_HTML = "report.html"
 MOST = 20  # stages that are told one by one
-JUDGING = ("certify", "contrast")  # programs whose records alone make the verdict line
+JUDGING = ("certify", "contrast", "published")  # programs whose records alone make the verdict line
 
 
 def closing_lines(

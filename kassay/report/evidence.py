@@ -15,6 +15,8 @@ from typing import TypeVar
 from kassay import paths
 from kassay.errors import RecordError
 from kassay.kinds.oracle import OracleCase
+from kassay.kinds.probe import ProbeArm, ProbeFinding, ProbeText
+from kassay.kinds.published import FigureAnswer
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.source import PackageRecord, SourceRecord
 from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
@@ -26,11 +28,15 @@ SHOWN: tuple[type[Record], ...] = (
     ArmStorage,
     CertificateRecord,
     ContrastRecord,
+    FigureAnswer,
     GateRecord,
     MemoryPart,
     MemorySample,
     OracleCase,
     PackageRecord,
+    ProbeArm,
+    ProbeFinding,
+    ProbeText,
     SaturationRecord,
     SourceRecord,
     SweepCell,

@@ -11,8 +11,10 @@ from typing import Any
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.timing import MemoryPart
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, SaturationRecord
+from kassay.report.answers import answers_line, published
 from kassay.report.evidence import Report
 from kassay.report.model import NOT_RUN, RunView
+from kassay.report.probe_words import probe_line
 from kassay.report.words import (
     counted,
     families,
@@ -40,7 +42,7 @@ class Finding:
 
 def candidates(run: RunView) -> list[str]:
     """The recipes that are judged, in the study's order."""
-    return [str(name) for name in run.study.get("recipes", []) if name != run.study.get("control")]
+    return [name for name in run.arms if name != run.control]
 
 
 def verdicts(report: Report) -> dict[tuple[str, str], str]:
@@ -52,6 +54,8 @@ def verdicts(report: Report) -> dict[tuple[str, str], str]:
 def verdict_line(report: Report) -> str:
     """The one sentence that answers the study."""
     found = verdicts(report)
+    if not found and (answers := answers_line(report)):
+        return answers
     if not found:
         passed = sum(stage.word == "passed" for stage in report.run.judged)
         return f"No study is judged here; {passed} of {counted(len(report.run.judged), 'stage')} passed."
@@ -91,6 +95,8 @@ def findings(report: Report) -> list[Finding]:
         ("memory", Finding(topic="Memory", text=memory(report), anchor="memory")),
         ("contrast", Finding(topic="Speed", text=speed(report), anchor="timing")),
         ("saturation", Finding(topic="Saturation", text=saturation(report), anchor="saturation")),
+        ("probes", Finding(topic="Probes", text=probe_line(report), anchor="probes")),
+        ("published", Finding(topic="Published figures", text=published(report), anchor="published")),
     ]
     return [finding for program, finding in made if program in asked]
 
@@ -144,7 +150,7 @@ def cache_bytes(report: Report) -> dict[str, int]:
 def memory(report: Report) -> str:
     """The smallest cache against the control's."""
     total = cache_bytes(report)
-    control = total.get(str(report.run.study.get("control")))
+    control = total.get(report.run.control)
     if not total or not control:
         return f"Not measured: {one_line(report.run.why_absent('memory'))}"
     by_size: dict[str, list[str]] = {}
@@ -152,7 +158,7 @@ def memory(report: Report) -> str:
         if held != control:
             by_size.setdefault(percent(held / control, 1), []).append(recipe)
     said = [f"{listed(families(recipes, total))} {share}" for share, recipes in by_size.items()]
-    return f"Cache payload against {title(str(report.run.study['control']))}: {', '.join(said) or 'no recipe differs'}."
+    return f"Cache payload against {title(report.run.control)}: {', '.join(said) or 'no recipe differs'}."
 
 
 def speed(report: Report) -> str:

@@ -9,6 +9,7 @@ from kassay.report.findings import findings, verdict_line
 from kassay.report.markup import Markup, definitions, prose, tag
 from kassay.report.numerics import oracle_section
 from kassay.report.performance import memory_section, saturation_section, timing_section
+from kassay.report.probes import probe_section
 from kassay.report.provenance import (
     asked_section,
     exit_line,
@@ -17,6 +18,7 @@ from kassay.report.provenance import (
     raw_section,
     stage_section,
 )
+from kassay.report.published import published_section
 from kassay.report.sections import gate_section, verdict_section
 from kassay.report.style import CSS
 from kassay.report.words import clean, counted
@@ -63,6 +65,10 @@ def page_sections(report: Report) -> dict[tuple[str, str], Markup]:
         made[("saturation", "Saturation")] = saturation_section(report)
     if "memory" in asked:
         made[("memory", "Memory")] = memory_section(report)
+    if "probes" in asked:
+        made[("probes", "Probes of precision")] = probe_section(report)
+    if "published" in asked:
+        made[("published", "Published figures")] = published_section(report)
     made[("stages", "Stages")] = stage_section(report)
     made[("asked", "What was asked")] = asked_section(report)
     made[("provenance", "Provenance")] = provenance_section(report)

@@ -18,8 +18,8 @@ from kassay.report.words import ABSENT, fixed, percent, title
 
 UNSURE_STATES = ("shape_misfit", "ceiling_extrapolated", "not_identifiable")
 CLASS_OF = {
-    **dict.fromkeys(("pass", "passed", "gain confirmed", "usable"), "good"),
-    **dict.fromkeys(("fails", "rejected", "crashed"), "bad"),
+    **dict.fromkeys(("pass", "passed", "gain confirmed", "usable", "equal"), "good"),
+    **dict.fromkeys(("fails", "rejected", "crashed", "contradicted"), "bad"),
     **dict.fromkeys(("unestablished", "ineligible", "unmet", "blocked", *UNSURE_STATES), "open"),
 }
 BROAD_PX = 500  # a wider drawing scrolls on a phone instead of becoming unreadable
@@ -53,7 +53,7 @@ def attribute(text: str) -> str:
 
 def recipes_of(report: Report) -> list[str]:
     """Every recipe of the run, planned ones first."""
-    planned = [str(name) for name in report.run.study.get("recipes", [])]
+    planned = report.run.arms
     judged = [record.candidate for record in report.of(CertificateRecord)]
     timed = [record.candidate for record in report.of(ContrastRecord)]
     swept = [record.recipe for record in report.of(SaturationRecord)]
@@ -62,7 +62,7 @@ def recipes_of(report: Report) -> list[str]:
 
 def control_of(report: Report) -> str:
     """The recipe that all are compared with."""
-    return str(report.run.study.get("control", ""))
+    return report.run.control
 
 
 def verdict_section(report: Report) -> Markup:

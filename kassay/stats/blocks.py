@@ -35,9 +35,7 @@ class BalanceReport:
     blocks: int  # number of orders
     arms: tuple[str, ...]  # the arms, sorted; rows and columns of the counts follow it
     position_counts: tuple[tuple[int, ...], ...]  # [arm][position]: blocks in which the arm runs there
-    carry_over_counts: tuple[
-        tuple[int, ...], ...
-    ]  # [before][after]: blocks in which one directly follows the other
+    carry_over_counts: tuple[tuple[int, ...], ...]  # [before][after]: blocks in which one directly follows the other
     position_balanced: bool  # all position counts are equal
     carry_over_balanced: bool  # all carry-over counts of different arms are equal
 
@@ -103,9 +101,7 @@ class ContrastVerdict:
 
     def __post_init__(self) -> None:
         if self.verdict not in (VERDICTS_UNMEASURED if self.summary is None else VERDICTS_MEASURED):
-            raise InvalidData(
-                f"`{self.contrast}` is `{self.verdict}` with summary {self.summary}: this is a bug"
-            )
+            raise InvalidData(f"`{self.contrast}` is `{self.verdict}` with summary {self.summary}: this is a bug")
         median = 0.0 if self.summary is None else self.summary.median
         holds = self.holm_p <= self.alpha and median >= self.screen_ratio
         if self.verdict == "gain confirmed" and not holds:
@@ -166,9 +162,7 @@ def block_ratios(
     a finite rate above 0: a missing, repeated or added cell breaks the balance, and a mean of unequal
     counts is no remedy.
     """
-    planned = {
-        (block, position, arm) for block, order in enumerate(orders) for position, arm in enumerate(order)
-    }
+    planned = {(block, position, arm) for block, order in enumerate(orders) for position, arm in enumerate(order)}
     seen = Counter((cell.block, cell.position, cell.arm) for cell in cells)
     wrong = sorted(planned.symmetric_difference(seen) | {key for key, count in seen.items() if count > 1})
     if wrong:

@@ -121,9 +121,7 @@ def sign_test(wins: int, n: int) -> SignTest:
     """P(at least `wins` wins of `n` | 1/2), exact; raises InvalidData outside 0 <= wins <= n, n >= 1."""
     require_part(wins, n, "wins")
     p = Fraction(sum(math.comb(n, k) for k in range(wins, n + 1)), 2**n)
-    return SignTest(
-        method="exact sign test", sidedness="one-sided", wins=wins, n=n, p=float(p), p_exact=str(p)
-    )
+    return SignTest(method="exact sign test", sidedness="one-sided", wins=wins, n=n, p=float(p), p_exact=str(p))
 
 
 def mcnemar_test(*, gains: int, losses: int) -> McNemarTest:

@@ -100,18 +100,12 @@ def fit_hill(batches: Floats, values: Floats, *, space: Space, free_gamma: bool)
 def _check_points(batches: Floats, values: Floats, fewest: int) -> None:
     """Raise InvalidData unless the points are finite, above 0, paired, and at `fewest` different batches."""
     if batches.ndim != 1 or batches.shape != values.shape:
-        raise InvalidData(
-            f"batches and values have shapes {batches.shape} and {values.shape}, allowed: one equal axis"
-        )
+        raise InvalidData(f"batches and values have shapes {batches.shape} and {values.shape}, allowed: one equal axis")
     for name, column in (("batches", batches), ("values", values)):
         if column.dtype != np.float64 or not np.isfinite(column).all() or not (column > 0).all():
-            raise InvalidData(
-                f"`{name}` are {column.dtype} or hold one not above 0, allowed: finite float64 above 0"
-            )
+            raise InvalidData(f"`{name}` are {column.dtype} or hold one not above 0, allowed: finite float64 above 0")
     if len(np.unique(batches)) < fewest:
-        raise InvalidData(
-            f"the sweep has {len(np.unique(batches))} different batches, allowed are {fewest} or more"
-        )
+        raise InvalidData(f"the sweep has {len(np.unique(batches))} different batches, allowed are {fewest} or more")
 
 
 def _eliminated(theta: Floats, batches: Floats, values: Floats, space: Space) -> tuple[Floats, Floats]:
@@ -157,9 +151,7 @@ class _Profile:
     def __init__(self, log_batches: Floats, log_values: Floats, fit: HillFit) -> None:
         self.log_batches, self.log_values, self.fixed = log_batches, log_values, fit.gamma_fixed
         self.best = math.log(fit.ceiling)
-        excess = max(
-            fit.gamma - GAMMA_RANGE[0], 1e-6
-        )  # gamma = its least value + exp(theta[1]) stays in its range
+        excess = max(fit.gamma - GAMMA_RANGE[0], 1e-6)  # gamma = its least value + exp(theta[1]) stays in its range
         self.theta = np.array([math.log(fit.half_batch), math.log(excess)][: 1 if fit.gamma_fixed else 2])
 
     def power_law_rss(self) -> float:
@@ -197,9 +189,7 @@ class _Profile:
         while step < LARGEST_STEP:
             outside = inside + side * step
             gamma = 1.0 if self.fixed else GAMMA_RANGE[0] + math.exp(theta[1])
-            shifted = (
-                theta + np.array([side * step / gamma, 0.0])[: len(theta)]
-            )  # keeps S where it is a power law
+            shifted = theta + np.array([side * step / gamma, 0.0])[: len(theta)]  # keeps S where it is a power law
             rss, moved = self.rss(outside, shifted if side > 0 else theta)
             if rss > threshold:
                 return math.exp(brentq(self.excess, inside, outside, args=(theta, threshold), xtol=1e-9))

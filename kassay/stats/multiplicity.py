@@ -57,9 +57,7 @@ def holm(planned: Mapping[str, Fraction | float | None], *, alpha: float, sidedn
         )
         for name, p in planned.items()
     )
-    return HolmFamily(
-        method="holm", sidedness=sidedness, alpha=alpha, size=len(planned), comparisons=comparisons
-    )
+    return HolmFamily(method="holm", sidedness=sidedness, alpha=alpha, size=len(planned), comparisons=comparisons)
 
 
 def _fraction(name: str, p: Fraction | float | None) -> Fraction:
@@ -67,7 +65,5 @@ def _fraction(name: str, p: Fraction | float | None) -> Fraction:
     if p is None:
         return Fraction(1)
     if isinstance(p, bool) or not isinstance(p, int | float | Fraction) or math.isnan(p) or not 0 <= p <= 1:
-        raise InvalidData(
-            f"the p-value of `{name}` is `{p!r}`, allowed is 0 to 1, or None for a comparison not run"
-        )
+        raise InvalidData(f"the p-value of `{name}` is `{p!r}`, allowed is 0 to 1, or None for a comparison not run")
     return Fraction(p)

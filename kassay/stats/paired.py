@@ -138,9 +138,7 @@ class TangoBounds:
 def require_different(control: str, candidate: str) -> None:
     """Raise InvalidData when an arm would be compared with itself, which always passes."""
     if control == candidate:
-        raise InvalidData(
-            f"the control and the candidate are both `{control}`, allowed are two different arms"
-        )
+        raise InvalidData(f"the control and the candidate are both `{control}`, allowed are two different arms")
 
 
 def select_arm(arms: Mapping[str, Arm], name: str) -> Arm:
@@ -162,13 +160,9 @@ def paired_items(control: Arm, candidate: Arm, *, planned_n: int) -> PairedItems
             raise InvalidData(f"arm `{arm}` lacks {_some(missing)}, which its partner holds")
     differing = sorted(item_id for item_id in first if first[item_id] != second[item_id])
     if differing:
-        raise InvalidData(
-            f"arms `{control.arm}` and `{candidate.arm}` saw different content under {_some(differing)}"
-        )
+        raise InvalidData(f"arms `{control.arm}` and `{candidate.arm}` saw different content under {_some(differing)}")
     if len(first) != planned_n:
-        raise InvalidData(
-            f"arms `{control.arm}` and `{candidate.arm}` hold {len(first)} items, allowed: {planned_n}"
-        )
+        raise InvalidData(f"arms `{control.arm}` and `{candidate.arm}` hold {len(first)} items, allowed: {planned_n}")
     item_ids = tuple(sorted(first))
     lines = "".join(f"{item_id}\t{first[item_id]}\n" for item_id in item_ids)
     return PairedItems(item_ids=item_ids, items_sha256=hashlib.sha256(lines.encode()).hexdigest())
@@ -181,13 +175,9 @@ def paired_counts(control: Bools, candidate: Bools) -> PairedCounts:
     """
     for name, correct in (("control", control), ("candidate", candidate)):
         if correct.dtype != np.bool_ or correct.ndim != 1 or correct.size == 0:
-            raise InvalidData(
-                f"`{name}` has dtype {correct.dtype} and shape {correct.shape}, allowed: bool, one axis"
-            )
+            raise InvalidData(f"`{name}` has dtype {correct.dtype} and shape {correct.shape}, allowed: bool, one axis")
     if control.shape != candidate.shape:
-        raise InvalidData(
-            f"`control` has {control.size} items and `candidate` {candidate.size}, allowed: equal"
-        )
+        raise InvalidData(f"`control` has {control.size} items and `candidate` {candidate.size}, allowed: equal")
     return PairedCounts(
         method="paired counts",
         n=int(control.size),
@@ -239,9 +229,7 @@ def _tango_upper(b: int, c: int, n: int, z: float) -> float:
         big_b = (2 * n - b + c) * d - (b + c)
         big_c = -c * d * (1 - d)
         root = math.sqrt(max(0.0, big_b * big_b - 8 * n * big_c))
-        q = (
-            -2 * big_c / (root + big_b) if big_b > 0 else (root - big_b) / (4 * n)
-        )  # the form that keeps digits
+        q = -2 * big_c / (root + big_b) if big_b > 0 else (root - big_b) / (4 * n)  # the form that keeps digits
         return n * d - (b - c) - z * math.sqrt(max(0.0, n * (2 * q + d * (1 - d))))
 
     return float(brentq(excess, (b - c) / n, 1.0, xtol=1e-15, rtol=1e-14))

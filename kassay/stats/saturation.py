@@ -54,9 +54,7 @@ class SweepDiagnosis:
     ceiling_upper: float | None  # upper end; None when open or without degrees of freedom
     reached: float  # fitted value at the largest batch over the ceiling, 0 to 1
     rms_log_residual: float  # root mean square of ln S - ln fit
-    largest_drop: (
-        float  # largest relative fall of a value below that of an earlier batch, 0 if it never falls
-    )
+    largest_drop: float  # largest relative fall of a value below that of an earlier batch, 0 if it never falls
     flags: tuple[str, ...]  # what limits the reading
     state: State  # the rule's answer; only `usable` and `shape_misfit` come with a ceiling
     statement: str  # the sentence that may be printed

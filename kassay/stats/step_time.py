@@ -49,19 +49,13 @@ def fit_step_time(points: Sequence[StepPoint]) -> StepTimeFit:
     _check_points(points)
     contexts_tokens = tuple(sorted({point.context_tokens for point in points}))
     if len(contexts_tokens) < 2:
-        raise InvalidData(
-            f"the points have contexts {list(contexts_tokens)}, allowed are two or more different ones"
-        )
-    terms = np.array(
-        [(1, point.batch, point.batch * point.context_tokens) for point in points], dtype=np.float64
-    )
+        raise InvalidData(f"the points have contexts {list(contexts_tokens)}, allowed are two or more different ones")
+    terms = np.array([(1, point.batch, point.batch * point.context_tokens) for point in points], dtype=np.float64)
     design = terms / np.array([[point.step_s] for point in points])
     scale = np.linalg.norm(design, axis=0)
     costs, _, rank, _ = np.linalg.lstsq(design / scale, np.ones(len(points)))
     if rank < 3:
-        raise InvalidData(
-            "the points do not tell the three costs apart: vary the batch at two or more contexts"
-        )
+        raise InvalidData("the points do not tell the three costs apart: vary the batch at two or more contexts")
     costs = costs / scale
     residuals = design @ costs - 1
     named = dict(zip(("fixed_s", "per_sequence_s", "per_cached_token_s"), map(float, costs), strict=True))

@@ -152,9 +152,7 @@ def test_ties_are_non_wins_and_stay_in_n() -> None:
     assert (summary.ties, summary.sign.wins, summary.sign.n) == (2, 8, 10)
 
 
-@pytest.mark.parametrize(
-    "ratios", [(1.1,) * 9, (1.1,) * 11, (1.1,) * 9 + (float("nan"),), (1.1,) * 9 + (0.0,)]
-)
+@pytest.mark.parametrize("ratios", [(1.1,) * 9, (1.1,) * 11, (1.1,) * 9 + (float("nan"),), (1.1,) * 9 + (0.0,)])
 def test_added_dropped_and_broken_blocks_are_invalid(ratios: tuple[float, ...]) -> None:
     with pytest.raises(InvalidData):
         contrast_verdicts([contrast("a", ratios, "pass", "")], **RULE)  # type: ignore[arg-type]

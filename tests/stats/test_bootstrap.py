@@ -99,9 +99,7 @@ def test_the_stream_does_not_depend_on_the_chunk(cells: int, monkeypatch: pytest
 
 def test_arms_are_resampled_jointly() -> None:
     control = np.linspace(1, 9, 30)
-    bounds = relative_mean_bounds(
-        control, 1.02 * control, alpha=0.05, draws=200, rng=np.random.default_rng(3)
-    )
+    bounds = relative_mean_bounds(control, 1.02 * control, alpha=0.05, draws=200, rng=np.random.default_rng(3))
     assert math.isclose(bounds.lower, 0.02, rel_tol=1e-12)
     assert math.isclose(bounds.upper, 0.02, rel_tol=1e-12)
 
@@ -172,9 +170,7 @@ def test_median_distribution_agrees_with_draws_at_twelve_blocks() -> None:
         ((0.9884363, 0.9883347, 0.9872666), "0.98833", "0.98727", "0.98844"),
     ],
 )
-def test_median_intervals_print_as_published(
-    ratios: tuple[float, ...], median: str, lower: str, upper: str
-) -> None:
+def test_median_intervals_print_as_published(ratios: tuple[float, ...], median: str, lower: str, upper: str) -> None:
     interval = median_interval(ratios, alpha=0.05)
     assert f"{interval.estimate:.5f}" == median
     assert f"{interval.lower:.5f}" == lower

@@ -92,9 +92,7 @@ def test_the_published_row_of_qwen3() -> None:
         (0, 0, 314, "ineligible"),  # Mistral-7B: native below its floor, although nothing is lost
     ],
 )
-def test_published_and_edge_counts_end_in_one_of_four_ways(
-    losses: int, gains: int, native: int, verdict: str
-) -> None:
+def test_published_and_edge_counts_end_in_one_of_four_ways(losses: int, gains: int, native: int, verdict: str) -> None:
     assert gate(losses, gains, native=native).verdict == verdict
 
 
@@ -131,9 +129,7 @@ def test_the_relative_loss_gate_ends_in_three_ways(shift: float, verdict: str) -
 def test_the_same_seed_gives_the_same_bits_in_any_order_of_records() -> None:
     arms = documents(shift=0.004, n=64)
     mixed = {
-        name: ArmLosses(
-            arm=name, item_ids=arm.item_ids[::-1], digests=arm.digests[::-1], nll_nats=arm.nll_nats[::-1]
-        )
+        name: ArmLosses(arm=name, item_ids=arm.item_ids[::-1], digests=arm.digests[::-1], nll_nats=arm.nll_nats[::-1])
         for name, arm in arms.items()
     }
     assert relative_nll_gate(arms, plan=NLL_PLAN) == relative_nll_gate(mixed, plan=NLL_PLAN)
@@ -170,9 +166,7 @@ def passing_answers() -> dict[str, ArmAnswers]:
 
 def drop_item(arm: ArmAnswers) -> ArmAnswers:
     """The arm without its last record."""
-    return dataclasses.replace(
-        arm, item_ids=arm.item_ids[:-1], digests=arm.digests[:-1], outcomes=arm.outcomes[:-1]
-    )
+    return dataclasses.replace(arm, item_ids=arm.item_ids[:-1], digests=arm.digests[:-1], outcomes=arm.outcomes[:-1])
 
 
 def duplicate_item(arm: ArmAnswers) -> ArmAnswers:
@@ -222,9 +216,7 @@ def test_both_arms_truncated_alike_are_still_not_the_planned_data() -> None:
 @pytest.mark.parametrize("outcome", ["truncated", "error", "unreadable", "wrong"])
 def test_one_more_cut_off_or_failed_answer_is_one_more_loss(outcome: str) -> None:
     arms = passing_answers()
-    worse = dataclasses.replace(
-        arms["A"], outcomes=(*arms["A"].outcomes[:17], outcome, *arms["A"].outcomes[18:])
-    )
+    worse = dataclasses.replace(arms["A"], outcomes=(*arms["A"].outcomes[:17], outcome, *arms["A"].outcomes[18:]))
     result = gross_loss_gate(arms | {"A": worse}, plan=ANSWERS_PLAN)
     assert (result.losses, result.verdict) == (18, "unestablished")
 
@@ -293,9 +285,7 @@ def test_a_gate_record_cannot_be_edited_against_its_numbers(changes: dict[str, f
 def certify(*gates: GateResult) -> Certificate:
     """The certificate over gates whose endpoints are made different by their index."""
     named = [dataclasses.replace(gate, endpoint=f"endpoint-{index}") for index, gate in enumerate(gates)]
-    return certificate(
-        named, control="native", candidate="A", planned_endpoints=[gate.endpoint for gate in named]
-    )
+    return certificate(named, control="native", candidate="A", planned_endpoints=[gate.endpoint for gate in named])
 
 
 def test_a_certificate_passes_only_when_every_gate_does() -> None:

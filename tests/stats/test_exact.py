@@ -65,9 +65,7 @@ def test_upper_bound_matches_the_derived_vectors(losses: int, n: int, percent: f
 
 
 @pytest.mark.parametrize(("events", "n", "lower", "upper"), TWO_SIDED)
-def test_two_sided_intervals_spend_half_of_alpha_on_each_end(
-    events: int, n: int, lower: float, upper: float
-) -> None:
+def test_two_sided_intervals_spend_half_of_alpha_on_each_end(events: int, n: int, lower: float, upper: float) -> None:
     assert round(binomial_lower(events, n, alpha=0.025).bound, 4) == lower
     assert round(binomial_upper(events, n, alpha=0.025).bound, 4) == upper
 
@@ -84,6 +82,10 @@ def test_edges_at_tiny_alpha_and_at_all_or_no_events() -> None:
         assert math.isclose(got, right, rel_tol=1e-13)
     assert binomial_upper(5, 5, alpha=0.05).bound == 1
     assert binomial_lower(0, 5, alpha=0.05).bound == 0
+
+
+def test_thirteen_of_thirteen_leave_a_lower_bound_far_below_one() -> None:
+    assert f"{100 * binomial_lower(13, 13, alpha=0.05).bound:.1f}" == "79.4"
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.00625, 1e-9])
@@ -119,9 +121,7 @@ def test_largest_admissible_losses(margin: float, n: int, alpha: float, most: in
 @pytest.mark.parametrize(("losses", "n"), [(0, 59), (1, 93), (4, 181)])
 def test_smallest_n_is_the_first_that_admits_the_losses(losses: int, n: int) -> None:
     assert smallest_n(losses, margin=0.05, alpha=0.05) == n
-    assert (
-        binomial_upper(losses, n, alpha=0.05).bound <= 0.05 < binomial_upper(losses, n - 1, alpha=0.05).bound
-    )
+    assert binomial_upper(losses, n, alpha=0.05).bound <= 0.05 < binomial_upper(losses, n - 1, alpha=0.05).bound
 
 
 @pytest.mark.parametrize(("true_rate", "power"), [(0.005, 0.997), (0.0106, 0.57), (0.015, 0.11)])

@@ -121,9 +121,7 @@ def test_a_sweep_that_stops_early_is_never_usable(noise: float, last: int) -> No
 
 
 def test_a_straight_line_has_an_open_upper_end() -> None:
-    values = [
-        118 * float(b) * factor for b, factor in zip(WIDE[:6], (1, 1.01, 0.99, 1, 1.01, 0.99), strict=True)
-    ]
+    values = [118 * float(b) * factor for b, factor in zip(WIDE[:6], (1, 1.01, 0.99, 1, 1.01, 0.99), strict=True)]
     sweep = diagnose_sweep(tuple(WIDE[:6]), values, value_unit="tokens/s", alpha=0.05)
     assert sweep.ceiling_upper is None
     assert "upper_end_open" in sweep.flags
@@ -148,9 +146,7 @@ def test_a_step_is_no_hill_curve() -> None:
 
 
 def test_a_misfit_is_said_to_be_one() -> None:
-    values = [
-        v * f for v, f in zip(noisy(WIDE, half_batch=6, gamma=1, noise=0, seed=0), [1, 1.2] * 5, strict=True)
-    ]
+    values = [v * f for v, f in zip(noisy(WIDE, half_batch=6, gamma=1, noise=0, seed=0), [1, 1.2] * 5, strict=True)]
     values = list(np.maximum.accumulate(values))
     sweep = diagnose_sweep(tuple(WIDE), values, value_unit="tokens/s", alpha=0.05)
     assert sweep.rms_log_residual > 0.05
@@ -223,9 +219,7 @@ def test_affine_residuals_are_relative() -> None:
     factors = [1.02, 0.98] * 6
     points = [
         affine(b, t, f)
-        for (b, t), f in zip(
-            [(b, t) for t in (512, 4096) for b in (1, 4, 8, 16, 32, 64)], factors, strict=True
-        )
+        for (b, t), f in zip([(b, t) for t in (512, 4096) for b in (1, 4, 8, 16, 32, 64)], factors, strict=True)
     ]
     fit = fit_step_time(points)
     assert 0.01 < fit.rms_relative_residual < 0.021
@@ -302,9 +296,7 @@ def test_states_of_every_tenth_public_sweep() -> None:
 def test_the_public_b200_step_times() -> None:
     """45 points, 1K to 384K tokens: a = 8.3 ms, c = 16 us, d about 31.8 ns, rms 3.9 %."""
     points = [
-        StepPoint(
-            batch=row["batch_sequences"], context_tokens=row["context_tokens"], step_s=row["step_latency_s"]
-        )
+        StepPoint(batch=row["batch_sequences"], context_tokens=row["context_tokens"], step_s=row["step_latency_s"])
         for row in rows("decode_sweeps.jsonl")
         if row["family"].startswith("b200") and row["scope"] == "model_decode_step"
     ]

@@ -18,9 +18,7 @@ def adjusted(planned: dict[str, float | Fraction | None]) -> list[float]:
 
 
 def test_two_perfect_contrasts_of_ten_blocks_are_the_published_pair() -> None:
-    family = holm(
-        {"native": Fraction(1, 1024), "compact": Fraction(1, 1024)}, alpha=0.05, sidedness="one-sided"
-    )
+    family = holm({"native": Fraction(1, 1024), "compact": Fraction(1, 1024)}, alpha=0.05, sidedness="one-sided")
     assert [row.adjusted_p_exact for row in family.comparisons] == ["1/512", "1/512"]
     assert all(row.rejected for row in family.comparisons)
 
@@ -58,9 +56,7 @@ def test_wins_that_the_smallest_p_of_a_family_needs(blocks: int, family: int, wi
     rejected = [
         count
         for count in range(blocks + 1)
-        if holm({"0": sign_test(count, blocks).p, **rest}, alpha=0.05, sidedness="one-sided")
-        .comparisons[0]
-        .rejected
+        if holm({"0": sign_test(count, blocks).p, **rest}, alpha=0.05, sidedness="one-sided").comparisons[0].rejected
     ]
     assert (min(rejected) if rejected else None) == wins
 

@@ -111,8 +111,7 @@ def test_tango_covers_in_simulation() -> None:
     rng = np.random.Generator(np.random.PCG64(2))
     tables = rng.multinomial(200, [0.03, 0.05, 0.92], size=1500)
     bounds = [
-        tango_bounds(gains=int(b), losses=int(c), n=200, alpha=0.05, sidedness="one-sided").lower
-        for b, c, _ in tables
+        tango_bounds(gains=int(b), losses=int(c), n=200, alpha=0.05, sidedness="one-sided").lower for b, c, _ in tables
     ]
     assert np.mean(np.array(bounds) > -0.02) < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1500)
 
