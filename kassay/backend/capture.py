@@ -2,11 +2,12 @@
 
 Axes: B sequences, H query heads, G KV heads, T queries, S keys, D head dim.
 
-Both are code under test, in torch FP32: `captured` wraps the model's own sdpa, `replay` is sdpa on stored
-arrays, into which a fault may have been put. kassay.kv.oracle judges them; nothing here knows a reference
+Both are code under test: `captured` wraps the model's own sdpa in the type it computes in, `replay` is sdpa in FP32 on
+stored arrays, into which a fault may have been put. kassay.kv.oracle judges them; nothing here knows a reference
 or a tolerance.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from kassay.backend.structure import ModelError
 from kassay.kv import plane
 from kassay.kv.cache import RecipeCache
 from kassay.kv.oracle import Component, Stored
@@ -37,6 +39,10 @@ class Read:
     new_k_BGTD: torch.Tensor  # what the model handed to the cache
     new_v_BGTD: torch.Tensor
 
+    def on_host(self) -> "Read":
+        """The same numbers in FP32 in host memory."""
+        return Read(**{name: tensor.float().cpu() for name, tensor in vars(self).items()})
+
 
 @contextmanager
 def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
@@ -49,6 +55,7 @@ def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
     written: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def attend(module: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        check_plain(q.shape[-1], kwargs)
         out_BTHD, weights = sdpa_attention_forward(module, q, k, v, *args, **kwargs)
         new_k, new_v = written[-1]
         out = out_BTHD.transpose(1, 2)
@@ -71,6 +78,16 @@ def captured(model: Any, cache: RecipeCache) -> Iterator[list[Read]]:
         model.set_attn_implementation(before)
 
 
+def check_plain(head_dim: int, given: dict[str, Any]) -> None:
+    """Raise ModelError for attention that is another function than softmax(q k / sqrt(D)) v."""
+    scaling = given.get("scaling")
+    if scaling is not None and not math.isclose(scaling, head_dim**-0.5, rel_tol=1e-6):
+        raise ModelError(f"logits are scaled by {scaling:.6g}, not by 1/sqrt({head_dim}): the oracle has no reference")
+    for name in ("softcap", "s_aux"):
+        if given.get(name) is not None:
+            raise ModelError(f"attention with `{name}` has another softmax: the oracle has no reference")
+
+
 def log_normalizer(q_BHTD: torch.Tensor, k_BGSD: torch.Tensor, seen_TS: torch.Tensor) -> torch.Tensor:
     """lse_BHT (natural log) of scaled logits in the dtype of q; `seen_TS` says which keys a query sees."""
     k_BHSD = k_BGSD.repeat_interleave(q_BHTD.shape[1] // k_BGSD.shape[1], dim=1)
@@ -90,8 +107,17 @@ def replay(stored: Stored) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.floa
     """out_BHTD and lse_BHT of torch's sdpa on what is stored, decoded as the cache does."""
     q_BHTD = torch.from_numpy(stored.q_BHTD)
     k_BGSD, v_BGSD = rebuilt(stored.keys), rebuilt(stored.values)
-    group = q_BHTD.shape[1] // k_BGSD.shape[1]
     seen_TS = seen(q_BHTD.shape[2], k_BGSD.shape[2], stored.first_query, stored.causal)
+    return attend(q_BHTD, k_BGSD, v_BGSD, seen_TS)
+
+
+def attend(
+    q_BHTD: torch.Tensor, k_BGSD: torch.Tensor, v_BGSD: torch.Tensor, seen_TS: torch.Tensor | None = None
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """out_BHTD and lse_BHT of torch's sdpa; without `seen_TS` the queries stand at the end of the keys, causal."""
+    t, s = q_BHTD.shape[2], k_BGSD.shape[2]
+    seen_TS = seen(t, s, s - t, True) if seen_TS is None else seen_TS
+    group = q_BHTD.shape[1] // k_BGSD.shape[1]
     out_BHTD = scaled_dot_product_attention(
         q_BHTD,
         k_BGSD.repeat_interleave(group, dim=1),
