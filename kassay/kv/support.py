@@ -3,9 +3,10 @@
 A route is a way to write and to attend a cache: the reference execution, the published mixed prefill, a kernel of ours.
 Outside its rules a recipe on it is *ineligible*: no failure of the recipe, and no measurement of it.
 
-Sources: the published 8K studies (the mixed fresh-prefill route: 32 query heads on 8 KV heads of 128, NHD, pages of 16, SM90, one
-worker; whole fresh prompts up to 8,192 tokens in at most 4,096 gathered pages; no prefix caching, chunked prefill,
-sliding window, sinks or soft cap), the cartridge study (a cartridge ends at a page boundary: 632 positions, 79 pages of 8).
+Sources: the published studies at 8K (the mixed fresh-prefill route: 32 query heads on 8 KV heads of 128, NHD, pages of
+16, SM90, one worker; whole fresh prompts up to 8,192 tokens in at most 4,096 gathered pages; no prefix caching, chunked
+prefill, sliding window, sinks or soft cap) and the cartridge study (a shared prefix ends at a page boundary: 632
+positions are 79 pages of 8).
 """
 
 from dataclasses import dataclass
