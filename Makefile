@@ -12,6 +12,7 @@
 #   make run STAGE=<stage>[,…]               only these and what they need; FORCE=<stage> again; KEEP=<stage> though stale
 #   make plan                                the DAG, and why each stage would run
 #   make doctor                              what it needs and this host lacks, stage by stage
+#   make freeze-protocol [AGAIN="<why>"]     freeze the study before its results; a changed one is another protocol
 #   make estimate                            time, disk and GPU-hours: measured before, or as the profile states
 # Read
 #   make status [RUN=<run id>]               where a run is: each stage's state, time, GPUs, progress, and why
@@ -38,8 +39,8 @@ PYTHON ?= python3
 KASSAY = KASSAY_MAKE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-VERBS = plan doctor estimate status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig savedefconfig \
-	listdefconfigs listnewconfig helpconfig randconfig diffconfig
+VERBS = plan doctor estimate freeze-protocol status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig \
+	savedefconfig listdefconfigs listnewconfig helpconfig randconfig diffconfig
 KV_VERBS = kv-size kv-offload kv-traffic
 
 .PHONY: run $(VERBS) $(KV_VERBS) check slurm-trial kill-trial bench setup FORCE

@@ -17,7 +17,7 @@ from kassay.words import Given
 
 # Errors of the machine, not of the program: no space, quota, a read-only or forbidden folder.
 HOST_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-SETTERS = ("defconfig", "plan", "doctor", "estimate", "run")  # verbs that take SYMBOL=value
+SETTERS = ("defconfig", "plan", "doctor", "estimate", "run", "freeze-protocol")  # verbs that take SYMBOL=value
 # What a verb takes beside that: name, the word of make's command line that gives it, help.
 ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
     "defconfig": [("name", None, "profile, or profile+fragment+…")],
@@ -30,6 +30,7 @@ ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
         ("force", "FORCE", "stages to run whatever is there"),
         ("keep", "KEEP", "stages whose stale results are kept"),
     ],
+    "freeze-protocol": [("again", "AGAIN", "why another protocol is frozen though this one has results")],
     "status": [("run", "RUN", "run id (default: latest)")],
     "watch": [("run", "RUN", "run id (default: latest)")],
     "logs": [("stage", "STAGE", "stage"), ("run", "RUN", "run id (default: latest)")],
@@ -122,6 +123,16 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
     return run(arguments, given)
 
 
+def do_freeze_protocol(arguments: argparse.Namespace, given: Given) -> int:
+    """Freeze the study of .config: from then on a changed one is another protocol."""
+    from kassay import protocol
+    from kassay.planned import study_of
+
+    workflow, study, results = study_of(given)
+    say(protocol.freeze(workflow, study, results, arguments.again or ""))
+    return 0
+
+
 def do_mirror(arguments: argparse.Namespace, given: Given) -> int:
     """Send what of a run its mirrors do not hold yet."""
     from kassay.config import kconfig
@@ -168,6 +179,7 @@ VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "doctor": do_doctor,
     "estimate": do_estimate,
     "run": do_run,
+    "freeze-protocol": do_freeze_protocol,
     "status": watch.do_status,
     "watch": watch.do_watch,
     "logs": watch.do_logs,

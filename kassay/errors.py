@@ -5,6 +5,7 @@
     ├── PlanError               workflow.yaml does not resolve into a DAG of known programs and inputs
     ├── RecordError             a JSONL line is broken, of a newer schema, or a value may not be written
     ├── RunError                the results folder, a lock or a stage directory cannot be used
+    ├── ProtocolError           a study is not what was frozen, or records of two protocols would be judged as one
     ├── SourceError             a source cannot be frozen or a stack cannot be built or attested
     ├── ModelError              a checkpoint is missing, corrupted, or of an unsupported geometry (kassay.backend)
     └── InvalidData             data that no statistic may be computed from (kassay.stats)
@@ -45,6 +46,10 @@ class RecordError(KassayError):
 
 class RunError(KassayError):
     """The results folder, a lock or a stage directory cannot be used."""
+
+
+class ProtocolError(KassayError):
+    """A study is not what was frozen, or records of two protocols would be judged as one."""
 
 
 class SourceError(KassayError):

@@ -14,11 +14,11 @@ class Event(Record):
 
     at: str = doc("Time in UTC, ISO 8601 with milliseconds.")
     event: str = doc(
-        "One of run_started, lock_taken_over, torn_line_set_aside, stage_started, stage_attached, stage_reused, "
-        "stage_kept, stage_retried, stage_ended, run_interrupted, run_ended."
+        "One of run_started, protocol_noted, lock_taken_over, torn_line_set_aside, stage_started, stage_attached, "
+        "stage_reused, stage_kept, stage_retried, stage_ended, run_interrupted, run_ended."
     )
     stage: str | None = doc("Name of the stage, null for events of the whole run.")
     why: str = doc(
-        "Why it was started, reused, kept or retried; of stage_ended the outcome's word, a colon and its reason; empty "
-        "where there is nothing to say."
+        "Why it was started, reused, kept or retried; which protocol; of stage_ended the outcome's word, a colon and "
+        "its reason; empty where there is nothing to say."
     )

@@ -40,6 +40,7 @@ EVENTS = "events.jsonl"
 LOCK = ".lock"
 OWNER = ".lock.owner"  # who has the run
 BOOK = ".book.json"  # what was verified; a cache
+PROTOCOL = "protocol.json"  # of which protocol the run is, and what was frozen then; beside .config what is frozen
 KEPT = "kept.json"  # stale results that were kept on demand, and in what they are stale
 FROZEN = "frozen.json"  # refs of this run that a remote may move, and the commits that they stay at
 
@@ -51,6 +52,11 @@ JIT = "jit"  # what tools compile while they run
 def config() -> Path:
     """The one `.config` of the project."""
     return ROOT / ".config"
+
+
+def protocol() -> Path:
+    """The frozen protocols of the project, to be kept with its files."""
+    return ROOT / PROTOCOL
 
 
 def build() -> Path:
@@ -91,7 +97,7 @@ def _trees(root: Path, outside: str) -> tuple[Path, ...]:
 
 
 def places(relative: str) -> list[Path]:
-    """Every tree's file or folder of that relative path; a path that leaves its tree is none."""
+    """Every tree's file or folder of that relative path; a path that leaves its tree is none, an absolute one itself."""
     return [Path(path) for path in _places(relative)]
 
 
@@ -103,7 +109,10 @@ def are(relative: str) -> int:
 def _places(relative: str) -> list[str]:
     roots = [str(tree) for tree in trees()]
     found = [(root, os.path.normpath(os.path.join(root, relative))) for root in roots]
-    return [path for root, path in found if f"{path}/".startswith(f"{root}/") and os.path.exists(path)]
+    inside = [path for root, path in found if f"{path}/".startswith(f"{root}/")]
+    if not inside and os.path.isabs(relative):
+        inside = [os.path.normpath(relative)]  # of no tree: a user's own folder, such as a checkpoint
+    return [path for path in inside if os.path.exists(path)]
 
 
 def place(relative: str) -> Path:
@@ -112,7 +121,7 @@ def place(relative: str) -> Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise ConfigError(f"`{relative}` does not exist in the project")
+        raise ConfigError(f"`{relative}` does not exist{'' if os.path.isabs(relative) else ' in the project'}")
     raise ConfigError(f"`{relative}` is in two trees: {', '.join(shown(path) for path in found)}")
 
 

@@ -35,7 +35,8 @@ class Plan:
         """The content of plan.json."""
         stages = [vars(stage) for stage in self.stages]
         head = {"schema": SCHEMA, "profile": self.profile, "workflow": self.workflow}
-        return {**head, "stages": stages, "config": self.config, "hash": self.hash()}
+        tail = {"protocol": self.protocol(), "hash": self.hash()}
+        return {**head, "stages": stages, "config": self.config, **tail}
 
     def text(self) -> str:
         """The text of plan.json: a line for each stage."""
@@ -53,6 +54,10 @@ class Plan:
     def hash(self) -> str:
         """Hex SHA-256 over everything that decides results: stages, parameters, studies. No path of this machine."""
         return self._hash
+
+    def protocol(self) -> str | None:
+        """Hex SHA-256 of the study; None for a workflow without one. The hash of the plan covers it too."""
+        return protocol_hash(self.workflow, self.config["study"]) if "study" in self.config else None
 
     @functools.cached_property
     def _hash(self) -> str:
@@ -79,6 +84,11 @@ class Plan:
     @functools.cached_property
     def _by_name(self) -> dict[str, Stage]:
         return {stage.name: stage for stage in self.stages}
+
+
+def protocol_hash(workflow: str, study: Any) -> str:
+    """Hex SHA-256 of a study and of the workflow that is to carry it out."""
+    return digest.of_value([workflow, study])
 
 
 def of_settings(settings: dict[str, Setting], overrides: list[str]) -> Plan:

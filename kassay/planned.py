@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from kassay import atomic, cache, paths
 from kassay.config.setting import Setting
@@ -64,6 +65,24 @@ def composed(text: str) -> Planned:
     return Planned(plan=plan.of_settings(settings, overrides), settings=settings, overrides=overrides)
 
 
+def study_of(given: Given) -> tuple[str, dict[str, Any], Path]:
+    """Workflow, composed study and results folder of .config; the stages need not be resolvable.
+
+    Raises ConfigError for a study that is not whole, and for a workflow without one.
+    """
+    from kassay.config import compose, kconfig
+
+    if given.symbols and paths.config().is_file():
+        kconfig.set_variables(given.symbols, paths.config())
+    settings = kconfig.load(paths.config())
+    workflow = str(settings["WORKFLOW"].value)
+    folder = paths.place(f"{paths.WORKFLOWS}/{workflow}")
+    made = compose.compose(folder, settings, compose.split_overrides(given.overrides), only_study=True)
+    if not isinstance(study := made.get("study"), dict):
+        raise ConfigError(f"workflow `{workflow}` has no study to freeze", hint="make listdefconfigs")
+    return workflow, study, paths.results_dir(str(settings["RESULTS"].value))
+
+
 def keep(place: Path, made: Planned) -> None:
     """Write a plan down and forget the oldest of too many."""
     settings = {name: asdict(setting) for name, setting in made.settings.items()}
@@ -94,7 +113,8 @@ def ingredients() -> Iterator[Path]:
         for folder in (paths.WORKFLOWS, paths.DEFCONFIGS):
             yield from (path for path in sorted((tree / folder).rglob("*")) if path.is_file())
     own = Path(__file__).parent
-    yield from sorted([*(own / "config").glob("*.py"), *own.glob("*.py")])
+    yield from sorted([*own.glob("*.py"), *(own / "config").glob("*.py"), *(own / "study").glob("*.py")])
+    yield own / "kv" / "recipe.py"  # a study's arms are recipes
 
 
 def programs() -> list[list[str]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from kassay import identity
+from kassay import identity, protocol
 from kassay.entry import Stage
 from kassay.identity import Wanted
 from kassay.outcome import Outcome
@@ -18,10 +18,12 @@ def preview(plan: Plan, results: Path) -> Iterator[str]:
     """Lines of text: the hash, then one line a stage in order."""
     yield f"plan {plan.hash()}"
     yield f"profile {plan.profile}, workflow {plan.workflow}, {len(plan.stages)} stages"
+    if (own := protocol.state_of(plan)) is not None:
+        yield f"protocol {own.words or f'{own.name} {own.sha256[: protocol.SHOWN]}, not frozen'}"
     for stage in plan.stages:
         yield from sources_of(stage)
-    own = earlier_run(plan, results)
-    there = Reuse(own or results / NO_RUN, results, frozenset(), frozenset())
+    run_dir = earlier_run(plan, results)
+    there = Reuse(run_dir or results / NO_RUN, results, frozenset(), frozenset())
     current: dict[str, Path] = {}
     outcomes: dict[str, Outcome] = {}
     for stage in plan.stages:

@@ -67,7 +67,9 @@ def job_of(directory: Path, wanted: Wanted, setup: Setup) -> Job:
     )
 
 
-def request_of(run_dir: Path, wanted: Wanted, job: Job, grant: Grant | None, attempt: int) -> dict[str, Any]:
+def request_of(
+    run_dir: Path, wanted: Wanted, job: Job, grant: Grant | None, attempt: int, protocol: dict[str, Any] | None
+) -> dict[str, Any]:
     """The content of request.json."""
     stage = wanted.stage
     return {
@@ -76,6 +78,7 @@ def request_of(run_dir: Path, wanted: Wanted, job: Job, grant: Grant | None, att
         "run_dir": str(run_dir),
         "stage": stage.name,
         "attempt": attempt,
+        "protocol": protocol,
         "params": stage.params,
         "inputs": {name: {"path": str(given.path), "sha256": given.sha256} for name, given in wanted.inputs.items()},
         "host": stage.host_needs(),

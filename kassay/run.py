@@ -9,9 +9,9 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from kassay import digest, ending, identity, paths
+from kassay import digest, ending, identity, paths, protocol
 from kassay.engine import Ended, Engine
 from kassay.entry import Stage
 from kassay.events import Event
@@ -48,6 +48,7 @@ class Run:
         self.plan = plan
         self.setup = setup
         self.engine = engine
+        self.protocol = protocol.state_of(plan)
         self.directory = open_run(plan, setup)
         self.stages = closure(plan.stages, setup.only) if setup.only else list(plan.stages)
         self.schedule = Schedule(self.stages)
@@ -67,6 +68,8 @@ class Run:
         self._events = Writer(self.directory / paths.EVENTS)
         only = f", only {', '.join(sorted(self.setup.only))}" if self.setup.only else ""
         self.note("run_started", None, f"plan {self.plan.hash()[:8]}{only}")
+        if self.protocol is not None and protocol.note(self.directory, self.protocol) and self.protocol.words:
+            self.note("protocol_noted", None, self.protocol.words)
         if before is not None:
             self.note("lock_taken_over", None, f"{before.words()} died and left it")
         if torn is not None:
@@ -171,7 +174,7 @@ class Run:
         """Wait for the job that an earlier driver left, if it was asked the very same; else it is ended by `clear`."""
         directory = paths.stage_dir(self.directory, wanted.stage.name)
         job = job_of(directory, wanted, self.setup)
-        asked = request_of(self.directory, wanted, job, None, 1)
+        asked = request_of(self.directory, wanted, job, None, 1, self.told_protocol())
         if self.reuse.forced(job.stage) or not same_request(directory, asked) or not self.engine.attach(job):
             return False
         prepared = Prepared(wanted=wanted, job=job, why="", attempt=1)
@@ -191,7 +194,7 @@ class Run:
             return False
         self.clear(job.directory)
         make_place(job.directory)
-        asked = request_of(self.directory, prepared.wanted, job, grant, prepared.attempt)
+        asked = request_of(self.directory, prepared.wanted, job, grant, prepared.attempt, self.told_protocol())
         digest.write_new(f"{job.directory}/{paths.REQUEST}", asked)
         self.reuse.started(job.stage)
         self.changed = True
@@ -200,6 +203,10 @@ class Run:
         self.goes_on(started)
         self.note("stage_started", job.stage, prepared.why)
         return True
+
+    def told_protocol(self) -> dict[str, Any] | None:
+        """What stages are told of the protocol; it is no part of a key."""
+        return None if self.protocol is None else self.protocol.of_request()
 
     def goes_on(self, running: Running) -> None:
         """Count a stage as running."""

@@ -59,7 +59,7 @@ def same_request(directory: Path, request: dict[str, Any]) -> bool:
         before = json.loads((directory / paths.REQUEST).read_bytes())
     except (OSError, ValueError):
         return False  # it was never asked as a whole
-    volatile = {"environment": None, "grant": None, "attempt": None, "timeout_s": None}
+    volatile = {"environment": None, "grant": None, "attempt": None, "timeout_s": None, "protocol": None}
     return isinstance(before, dict) and before | volatile == request | volatile
 
 

@@ -1,5 +1,6 @@
-"""Generate docs/records.md, docs/profiles.md and docs/config.md; `--check` fails if one is stale."""
+"""Generate docs/records.md, docs/profiles.md, docs/config.md and docs/studies.md; `--check` fails if one is stale."""
 
+import functools
 import importlib
 import os
 import pkgutil
@@ -17,6 +18,7 @@ from kassay.config import explain, kconfig, profiles
 from kassay.config.assignments import read_assignments
 from kassay.config.tree import has_prompt, tree
 from kassay.record import Record
+from scripts.studies_page import studies_page
 
 
 def all_kinds() -> list[type[Record]]:
@@ -115,7 +117,12 @@ def symbol_row(facts: explain.Explained) -> str:
     return f"| `{facts.name}` | {facts.kind} | {facts.default} | {facts.bounds or '-'} | {meaning} |"
 
 
-PAGES = {"records.md": records_page, "profiles.md": profiles_page, "config.md": config_page}
+PAGES = {
+    "records.md": records_page,
+    "profiles.md": profiles_page,
+    "config.md": config_page,
+    "studies.md": functools.partial(studies_page, ROOT),
+}
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ from kassay.kinds.quality import Answer, DocumentLoss
 from kassay.record import read_kind
 from kassay.stats.bootstrap import relative_mean_bounds
 from kassay.stats.exact import binomial_upper, gate_power, largest_losses
+from kassay.study import control_of
 
 ALPHA = 0.05
 MARGINS = (0.01, 0.02, 0.03)
@@ -31,6 +32,7 @@ DRAWS = 20_000
 def main(run_dir: Path) -> None:
     """The two tables as Markdown."""
     study = json.loads((run_dir / "plan.json").read_bytes())["config"]["study"]
+    control = control_of(study)
     if study["split"] != "development":
         sys.exit(f"error: {run_dir} is a run on `{study['split']}`; margins are chosen on development data only")
     print(
@@ -41,15 +43,15 @@ def main(run_dir: Path) -> None:
     for path in sorted((run_dir / "stages").glob("quality.*/records.jsonl")):
         model = path.parent.name.partition(".")[2]
         answers = read_kind(path, Answer)
-        for recipe in study["recipes"][1:]:
+        for recipe in [name for name in study["arms"] if name != control]:
             for task in ("retrieval", "arithmetic"):
-                print(loss_row(model, recipe, task, answers, study["control"]))
+                print(loss_row(model, recipe, task, answers, control))
     print("\n| model | recipe | relative mean nll | upper 95 % |\n|---|---|---|---|")
     for path in sorted((run_dir / "stages").glob("quality.*/records.jsonl")):
         model = path.parent.name.partition(".")[2]
         losses = read_kind(path, DocumentLoss)
-        for recipe in study["recipes"][1:]:
-            print(nll_row(model, recipe, losses, study["control"]))
+        for recipe in [name for name in study["arms"] if name != control]:
+            print(nll_row(model, recipe, losses, control))
 
 
 def loss_row(model: str, recipe: str, task: str, answers: list[Answer], control: str) -> str:

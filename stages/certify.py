@@ -5,14 +5,17 @@ the study expects, or, where it expects none, when a certificate does not pass. 
 runs this stage again and no model.
 """
 
-from collections import defaultdict
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
+from kassay.arms import answer_arms, loss_arms
 from kassay.kinds.quality import Answer, DocumentLoss
 from kassay.kinds.verdict import CertificateRecord, GateRecord
+from kassay.pooling import require_own_protocol
 from kassay.record import read_kind
 from kassay.stage import Metrics, Rejection, Stage, main
+from kassay.stats import InvalidData
 from kassay.stats.certificate import (
     Certificate,
     GateResult,
@@ -24,28 +27,65 @@ from kassay.stats.certificate import (
 )
 from kassay.stats.paired import ArmAnswers, ArmLosses
 
-ANSWER_ENDPOINTS = ("retrieval", "arithmetic")
-
 
 def run(stage: Stage) -> Metrics | Rejection:
-    """Certificates of every candidate on every model."""
+    """Certificates of every planned comparison on every model."""
+    require_own_protocol(stage)
     study = stage.params["study"]
+    names = planned_gates(study)
     records = []
     for model, path in stage.inputs_of("quality").items():
-        answers = {task: answer_arms(read_kind(path, Answer), task) for task in ANSWER_ENDPOINTS}
-        losses = loss_arms(read_kind(path, DocumentLoss))
-        for candidate in [name for name in study["recipes"] if name != study["control"]]:
-            gates = [answer_gate(study, task, candidate, answers[task]) for task in ANSWER_ENDPOINTS]
-            gates.append(relative_nll_gate(losses, plan=nll_plan(study, candidate)))
+        measured = Measured(path)
+        for comparison in study["certificates"]["comparisons"]:
+            pair = study["comparisons"][comparison]
+            gates = [judged(study, name, model, pair, measured) for name in names]
             for gate in gates:
                 stage.append(gate_record(model, gate))
-            planned = [*ANSWER_ENDPOINTS, "nll"]
-            made = certificate(gates, control=study["control"], candidate=candidate, planned_endpoints=planned)
-            records.append(certificate_record(study, model, made))
+            endpoints = [study["gates"][name]["endpoint"] for name in names]
+            made = certificate(gates, **pair, planned_endpoints=endpoints)
+            records.append(certificate_record(study, model, comparison, made))
     for record in records:
         stage.append(record)
     stage.write_json("certificates", [asdict(record) for record in records])
     return conclude(stage, records)
+
+
+class Measured:
+    """The records of one model by endpoint and arm."""
+
+    def __init__(self, path: Path) -> None:
+        self._answers = read_kind(path, Answer)
+        self._losses = read_kind(path, DocumentLoss)
+
+    def answers(self, endpoint: str) -> dict[str, ArmAnswers]:
+        """The answers of each arm to one endpoint."""
+        return answer_arms(self._answers, endpoint)
+
+    def losses(self, context_tokens: int) -> dict[str, ArmLosses]:
+        """The losses of each arm at one context."""
+        return loss_arms(self._losses, context_tokens)
+
+
+def planned_gates(study: dict[str, Any]) -> list[str]:
+    """The gates of the one objective that this stage can judge."""
+    objectives: dict[str, list[str]] = study["certificates"]["objectives"]
+    if len(objectives) != 1:
+        raise InvalidData(f"the study has the objectives {', '.join(objectives) or 'none'}, allowed is one")
+    return next(iter(objectives.values()))
+
+
+def judged(study: dict[str, Any], name: str, model: str, pair: dict[str, str], measured: Measured) -> GateResult:
+    """One gate of one comparison."""
+    gate = study["gates"][name]
+    planned = study["endpoints"][gate["endpoint"]]
+    if gate["statistic"] == "gross-loss":
+        floor = gate["native_floor"]
+        floor = floor[model] if isinstance(floor, dict) else floor
+        return gross_loss_gate(measured.answers(gate["endpoint"]), plan=answer_plan(study, gate, planned, floor, pair))
+    if gate["statistic"] == "relative-nll":
+        losses = measured.losses(planned["context_tokens"])
+        return relative_nll_gate(losses, plan=nll_plan(study, gate, planned, pair))
+    raise InvalidData(f"gate `{name}`: this stage computes no `{gate['statistic']}`")
 
 
 def conclude(stage: Stage, records: list[CertificateRecord]) -> Metrics | Rejection:
@@ -65,68 +105,32 @@ def conclude(stage: Stage, records: list[CertificateRecord]) -> Metrics | Reject
     return stage.rejected("; ".join(said), **metrics)
 
 
-def answer_arms(records: list[Answer], task: str) -> dict[str, ArmAnswers]:
-    """The answers of each recipe to one task."""
-    by_recipe: dict[str, list[Answer]] = defaultdict(list)
-    for record in records:
-        if record.task == task:
-            by_recipe[record.recipe].append(record)
-    return {
-        recipe: ArmAnswers(
-            arm=recipe,
-            item_ids=tuple(record.item_id for record in found),
-            digests=tuple(record.item_digest for record in found),
-            outcomes=tuple(record.outcome for record in found),
-        )
-        for recipe, found in by_recipe.items()
-    }
-
-
-def loss_arms(records: list[DocumentLoss]) -> dict[str, ArmLosses]:
-    """The mean loss of each document under each recipe; documents have equally many targets."""
-    by_recipe: dict[str, list[DocumentLoss]] = defaultdict(list)
-    for record in records:
-        by_recipe[record.recipe].append(record)
-    return {
-        recipe: ArmLosses(
-            arm=recipe,
-            item_ids=tuple(record.item_id for record in found),
-            digests=tuple(record.item_digest for record in found),
-            nll_nats=tuple(sum(record.loss_nats) / len(record.loss_nats) for record in found),
-        )
-        for recipe, found in by_recipe.items()
-    }
-
-
-def answer_gate(study: dict[str, Any], task: str, candidate: str, arms: dict[str, ArmAnswers]) -> GateResult:
-    """The gross-loss gate of one task."""
-    planned = study[task]
-    return gross_loss_gate(
-        arms,
-        plan=GrossLossPlan(
-            endpoint=task,
-            control=study["control"],
-            candidate=candidate,
-            planned_n=planned["items"],
-            margin=planned["margin"],
-            alpha=study["alpha"],
-            true_rate=planned["true_rate"],
-            native_floor=planned["native_floor"],
-        ),
+def answer_plan(
+    study: dict[str, Any], gate: dict[str, Any], planned: dict[str, Any], floor: float | None, pair: dict[str, str]
+) -> GrossLossPlan:
+    """The planned gate of one endpoint of answers."""
+    return GrossLossPlan(
+        endpoint=gate["endpoint"],
+        **pair,
+        planned_n=planned["items"],
+        margin=gate["limit"],
+        alpha=study["alpha"],
+        true_rate=gate["true_rate"],
+        native_floor=floor,
     )
 
 
-def nll_plan(study: dict[str, Any], candidate: str) -> RelativeLossPlan:
-    """The planned gate of the prediction loss."""
-    planned = study["nll"]
+def nll_plan(
+    study: dict[str, Any], gate: dict[str, Any], planned: dict[str, Any], pair: dict[str, str]
+) -> RelativeLossPlan:
+    """The planned gate of one endpoint of prediction loss."""
     return RelativeLossPlan(
-        endpoint="nll",
-        control=study["control"],
-        candidate=candidate,
+        endpoint=gate["endpoint"],
+        **pair,
         planned_n=planned["documents"],
-        margin=planned["margin"],
+        margin=gate["limit"],
         alpha=study["alpha"],
-        draws=planned["draws"],
+        draws=gate["draws"],
         seed=study["seed"],
     )
 
@@ -139,9 +143,9 @@ def gate_record(model: str, gate: GateResult) -> GateRecord:
     )
 
 
-def certificate_record(study: dict[str, Any], model: str, made: Certificate) -> CertificateRecord:
+def certificate_record(study: dict[str, Any], model: str, comparison: str, made: Certificate) -> CertificateRecord:
     """A certificate as a record, with the study's expectation beside the verdict."""
-    expected = study["expected"].get(model, {}).get(made.candidate)
+    expected = (study.get("expected") or {}).get(model, {}).get(comparison)
     return CertificateRecord(
         study=study["name"],
         model=model,

@@ -8,6 +8,7 @@ from typing import Any
 
 from kassay.kinds.timing import TimingCell
 from kassay.kinds.verdict import ContrastRecord
+from kassay.pooling import require_own_protocol
 from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
 from kassay.stats import InvalidData
@@ -15,8 +16,10 @@ from kassay.stats.blocks import BlockCell, ContrastVerdict, PlannedContrast, blo
 
 
 def run(stage: Stage) -> Metrics:
-    """The verdict of every planned comparison with the control."""
-    timing = stage.params["timing"]
+    """The verdict of every planned comparison of the family."""
+    require_own_protocol(stage)
+    study = stage.params["study"]
+    timing = study["timing"]
     cells = [cell for cell in read_kind(stage.inputs["timing"], TimingCell) if not cell.pilot]
     check_identity(cells)
     orders = [tuple(order) for order in stage.json_input("orders")["orders"]]
@@ -25,21 +28,10 @@ def run(stage: Stage) -> Metrics:
         for cell in cells
     ]
     verdicts = certificate_verdicts(stage)
-    control, *candidates = timing["arms"]
-    family = [
-        PlannedContrast(
-            contrast=f"{candidate} / {control}",
-            candidate=candidate,
-            control=control,
-            certificate=verdicts[candidate],
-            ratios=block_ratios(measured, orders=orders, candidate=candidate, control=control),
-            reason="" if verdicts[candidate] == "pass" else f"its quality certificate is `{verdicts[candidate]}`",
-        )
-        for candidate in candidates
-    ]
+    family = [planned_contrast(study["comparisons"][name], verdicts, measured, orders) for name in timing["family"]]
     decided = contrast_verdicts(
         family,
-        planned_blocks=stage.params["blocks"],
+        planned_blocks=timing["blocks"],
         alpha=timing["alpha"],
         interval_alpha=timing["interval_alpha"],
         screen_ratio=timing["screen_ratio"],
@@ -47,6 +39,21 @@ def run(stage: Stage) -> Metrics:
     for planned, verdict in zip(family, decided, strict=True):
         stage.append(contrast_record(planned, verdict))
     return {verdict.contrast: verdict.verdict for verdict in decided}
+
+
+def planned_contrast(
+    pair: dict[str, str], verdicts: dict[str, str], cells: list[BlockCell], orders: list[tuple[str, ...]]
+) -> PlannedContrast:
+    """One comparison of the family with what was measured for it."""
+    candidate, control = pair["candidate"], pair["control"]
+    return PlannedContrast(
+        contrast=f"{candidate} / {control}",
+        candidate=candidate,
+        control=control,
+        certificate=verdicts[candidate],
+        ratios=block_ratios(cells, orders=orders, candidate=candidate, control=control),
+        reason="" if verdicts[candidate] == "pass" else f"its quality certificate is `{verdicts[candidate]}`",
+    )
 
 
 def certificate_verdicts(stage: Stage) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 
 from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import SaturationRecord
+from kassay.pooling import require_own_protocol
 from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
 from kassay.stats.saturation import SweepDiagnosis, diagnose_sweep
@@ -16,6 +17,7 @@ from kassay.stats.saturation import SweepDiagnosis, diagnose_sweep
 
 def run(stage: Stage) -> Metrics:
     """One saturation record per recipe and context."""
+    require_own_protocol(stage)
     sweeps: dict[tuple[str, str, int], list[SweepCell]] = defaultdict(list)
     for cell in read_kind(stage.inputs["sweep"], SweepCell):
         sweeps[cell.model, cell.recipe, cell.context_tokens].append(cell)
@@ -26,7 +28,7 @@ def run(stage: Stage) -> Metrics:
             [cell.batch for cell in cells],
             [median_rate_per_s(cell) for cell in cells],
             value_unit="tok/s",
-            alpha=stage.params["alpha"],
+            alpha=stage.params["study"]["sweep"]["alpha"],
         )
         stage.append(saturation_record(model, recipe, context_tokens, diagnosis))
         states[f"{recipe} at {context_tokens}"] = diagnosis.state

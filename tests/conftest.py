@@ -42,9 +42,7 @@ class Silent:
 def setup_of(results: Path, interpreter: str, timeout_s: float, **chosen: set[str]) -> Setup:
     """What a driver knows besides the plan."""
     names = {word: frozenset(chosen.get(word, ())) for word in ("only", "force", "keep")}
-    return Setup(
-        results=results, settings={}, overrides=[], interpreter=interpreter, timeout_s=timeout_s, **names
-    )
+    return Setup(results=results, settings={}, overrides=[], interpreter=interpreter, timeout_s=timeout_s, **names)
 
 
 class Project:

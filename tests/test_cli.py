@@ -204,6 +204,7 @@ def test_help_answers_at_once_and_imports_nothing_heavy() -> None:
 
 ALLOWED = {
     "kassay.stats": {"numpy", "scipy"},
+    "kassay.published": {"numpy"},
     "kassay.kv.formats": {"numpy"},
     "kassay.kv.float8": {"numpy"},
     "kassay.kv.integer": {"numpy"},
@@ -211,7 +212,7 @@ ALLOWED = {
     "kassay.kv.geometry": set(),
     "kassay.kv.oracle": {"numpy", "ml_dtypes"},
 }
-NO_TORCH = ["cli", "config", "plan", "engine", "run", "record", "report", "identity", "rundir", "stats", "host"]
+NO_TORCH = "cli config plan engine run record report identity rundir stats published host".split()
 
 
 def modules_below(name: str) -> list[Path]:
@@ -230,6 +231,12 @@ def imported(path: Path) -> set[str]:
 def test_the_framework_imports_no_torch(name: str) -> None:
     for path in modules_below(f"kassay.{name}"):
         assert not {top for top in imported(path) if top.split(".")[0] in ("torch", "transformers", "vllm")}, path
+
+
+def test_triton_is_imported_by_kernels_alone() -> None:
+    for path in modules_below("kassay"):
+        if "kernels" not in path.parts:
+            assert not {top for top in imported(path) if top == "triton" or top.startswith("triton.")}, path
 
 
 @pytest.mark.parametrize("name", ALLOWED)

@@ -56,7 +56,7 @@ def test_the_hash_is_over_what_decides_results(project: Project) -> None:
         ({"a": {"program": "ok", "inputs": {"x": "a"}}}, "no such stage exists"),
         ({"a": {"program": "ok"}, "b": {"program": "ok", "inputs": {"x": "a.b.out"}}}, "no such stage exists"),
         ({"a": {"program": "ok", "inputs": {"x": "tree:../"}}}, "does not exist in the project"),
-        ({"a": {"program": "ok", "inputs": {"x": "tree:/etc"}}}, "does not exist in the project"),
+        ({"a": {"program": "ok", "inputs": {"x": "tree:/nowhere/at all"}}}, "`/nowhere/at all` does not exist"),
         ({"a": {"program": "ok", "params": None}}, "`params` is no mapping"),
         ({"a": {"program": "ok", "resources": None}}, "`resources` is no mapping"),
         (

@@ -88,7 +88,7 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
 def test_a_run_with_nothing_to_do_imports_neither_hydra_nor_rich_nor_kconfiglib(tree: Path) -> None:
     entry = "workflows/decode/workflow.yaml"
     (tree / entry).write_text(
-        "defaults:\n  - study: ???\n  - models: ???\n  - stack: ???\n  - _self_\n"
+        "defaults:\n  - study: ???\n  - fill: ???\n  - models: ???\n  - stack: ???\n  - _self_\n"
         "stages:\n  a: {argv: ['true'], resources: {cpus: 1, memory_gib: 0.1}}\n"
     )
     assert kassay(tree, "defconfig", "decode-cpu").returncode == 0

@@ -22,19 +22,32 @@ RAISED = "ValueError raised while resolving interpolation: "
 HINT_SET = 'an override reads SET="study.alpha=0.05"; quote what is not a plain word'
 
 
-def compose(workflow_dir: Path, settings: dict[str, Setting], overrides: list[str]) -> dict[str, Any]:
-    """The composed workflow. Raises ConfigError for a misspelt key, a bad override or a missing value (`???`)."""
+def compose(
+    workflow_dir: Path, settings: dict[str, Setting], overrides: list[str], only_study: bool = False
+) -> dict[str, Any]:
+    """The composed workflow. Raises ConfigError for a misspelt key, a bad override or a missing value (`???`).
+
+    With `only_study` its stages may be unresolvable: the study alone is asked for.
+    """
     choices = group_choices(workflow_dir, settings)
-    if not overrides:
-        return composed(workflow_dir, settings, choices, [])
-    plain = composed(workflow_dir, settings, choices, [], lenient=True)
+    places, hint = overridden(choices, overrides), None
     try:
-        changed = composed(workflow_dir, settings, choices, overrides)
+        made, found = composed(workflow_dir, settings, choices, overrides)
     except Unoverridable as error:
+        plain, _ = composed(workflow_dir, settings, choices, [])
         raise ConfigError(f"SET: {str(error).rstrip('.')}{suggestion(str(error), plain)}", hint=HINT_SET) from None
-    if errors := retyped(plain, changed):
-        raise ConfigError(*(f"{workflow_dir.name}/{WORKFLOW_FILE}: {error}" for error in errors))
-    return changed
+    if strict := bool(made.get("study_schema")):
+        from kassay.config import studied
+
+        found, hint = studied.faults(made, found, workflow_dir, places, only_study)
+    if overrides and not (strict and found):
+        before, _ = composed(workflow_dir, settings, places, [])
+        if errors := retyped(before, made, overrides, strict):
+            raise ConfigError(*(f"{workflow_dir.name}/{WORKFLOW_FILE}: {error}" for error in errors))
+    if found:
+        told = [f"{place_of(workflow_dir, places, key)}: `{key}`: {text}" for key, text in sorted(found.items())]
+        raise ConfigError(*told, hint=hint)
+    return made
 
 
 class Unoverridable(Exception):
@@ -49,28 +62,41 @@ def suggestion(message: str, plain: dict[str, Any]) -> str:
 
 
 def composed(
-    workflow_dir: Path,
-    settings: dict[str, Setting],
-    choices: dict[str, str],
-    overrides: list[str],
-    lenient: bool = False,
-) -> dict[str, Any]:
-    """What Hydra makes of the files and overrides, as plain data. Raises ConfigError with all faults of the files.
+    workflow_dir: Path, settings: dict[str, Setting], choices: dict[str, str], overrides: list[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What Hydra makes of the files and overrides, as plain data, and what is wrong with each key that is `???` in it.
 
-    With `lenient`, a key that has no value (an override may give it) is `???` in the result.
+    A key that takes a missing value of another one is `???` too, and is not told.
     """
+    from omegaconf import OmegaConf
+
+    config = of_hydra(workflow_dir, settings, choices, overrides)
+    found = unresolved(config)
+    for key in found:
+        OmegaConf.update(config, key, MISSING)
+    plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=False))
+    return plain, {key: fault for key, fault in found.items() if fault != MISSING}
+
+
+def overridden(choices: dict[str, str], overrides: list[str]) -> dict[str, str]:
+    """The chosen files where overrides such as `study=smoke` choose others."""
+    words = (word.partition("=") for word in overrides)
+    return choices | {name: file for name, _, file in words if name in choices}
+
+
+def of_hydra(workflow_dir: Path, settings: dict[str, Setting], choices: dict[str, str], overrides: list[str]) -> Any:
+    """The composed config, nothing of it resolved. Raises ConfigError, or Unoverridable where overrides may be why."""
     import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     resolve_from(settings)
     chosen = [f"{group}={name}" for group, name in choices.items()]
     try:
         with initialize_config_dir(config_dir=str(workflow_dir), version_base="1.3"):
-            config = hydra_compose("workflow", overrides=[*chosen, *overrides])
+            return hydra_compose("workflow", overrides=[*chosen, *overrides])
     except (HydraException, OmegaConfBaseException) as error:
         first = str(error).strip().splitlines()[0]
         if overrides:
@@ -79,14 +105,6 @@ def composed(
     except yaml.YAMLError as error:
         said = " ".join(str(error).replace(f"{workflow_dir.parent}/", "").split())
         raise ConfigError(f"{workflow_dir.name}: a file is not YAML: {said}") from None
-    faults = unresolved(config, lenient)
-    if faults and not lenient:
-        raise ConfigError(
-            *(f"{place_of(workflow_dir, choices, key)}: `{key}`: {fault}" for key, fault in sorted(faults.items()))
-        )
-    for key in faults:
-        OmegaConf.update(config, key, MISSING)
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=not lenient))
 
 
 def resolve_from(settings: dict[str, Setting]) -> None:
@@ -105,8 +123,11 @@ def resolve_from(settings: dict[str, Setting]) -> None:
     GlobalHydra.instance().clear()
 
 
-def unresolved(config: Any, lenient: bool, prefix: str = "") -> dict[str, str]:
-    """Every key of a composed config whose value is missing or cannot be resolved, with the reason."""
+def unresolved(config: Any, prefix: str = "") -> dict[str, str]:
+    """Every key of a composed config whose value is missing or cannot be resolved, with the reason.
+
+    What takes a missing value of another key has `???` as its reason: it is told where it is missing.
+    """
     from omegaconf import Container, ListConfig, OmegaConf
     from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
@@ -119,24 +140,28 @@ def unresolved(config: Any, lenient: bool, prefix: str = "") -> dict[str, str]:
         try:
             value = config[word]
         except OmegaConfBaseException as error:
-            if not isinstance(error, InterpolationToMissingValueError):  # what is missing is told where it stands
-                found[key] = str(error).strip().splitlines()[0].removeprefix(RAISED)
-            elif lenient:
-                found[key] = MISSING
+            missing = isinstance(error, InterpolationToMissingValueError)
+            found[key] = MISSING if missing else str(error).strip().splitlines()[0].removeprefix(RAISED)
             continue
         if isinstance(value, Container) and not OmegaConf.is_interpolation(config, word):
-            found |= unresolved(value, lenient, key)
+            found |= unresolved(value, key)
     return found
 
 
-def retyped(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What the overrides gave another type than the files have; a stage's copies of a value are not told again."""
+def retyped(before: dict[str, Any], after: dict[str, Any], overrides: list[str], strict: bool) -> list[str]:
+    """What the overrides gave another type than the files have; a stage's copies of a value are not told again.
+
+    A study that is read strictly has types of its own.
+    """
     old, new = flat(before), flat(after)
+    of_stages = any(word.lstrip("+~").startswith("stages.") for word in overrides)
     errors = {
         key: f"`{key}` is {kind(old[key])} in the files, an override made it `{new[key]}`, which is {kind(new[key])}"
         for key in sorted(old.keys() & new.keys())
-        if kind(old[key]) != kind(new[key]) and old[key] != MISSING
+        if kind(old[key]) != kind(new[key]) and MISSING not in (old[key], new[key])
         if not (isinstance(old[key], float) and kind(new[key]) == "an int")
+        if not (strict and key.startswith("study."))
+        if of_stages or not (strict and key.startswith("stages."))
     }
     sources = [error for key, error in errors.items() if not key.startswith("stages.")]
     return sources or list(errors.values())
@@ -144,8 +169,8 @@ def retyped(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def kind(value: Any) -> str:
     """The JSON type of a value, with its article."""
-    names = {bool: "a bool", int: "an int", float: "a float", str: "a string", list: "a list", type(None): "null"}
-    return names[type(value)]
+    names = {bool: "a bool", int: "an int", float: "a float", str: "a string", list: "a list", dict: "a mapping"}
+    return names.get(type(value), "null")
 
 
 def group_choices(workflow_dir: Path, settings: dict[str, Setting]) -> dict[str, str]:

@@ -14,24 +14,27 @@ from typing import TypeVar
 
 from kassay import paths
 from kassay.errors import RecordError
+from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemoryWindow
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.probe import ProbeArm, ProbeFinding, ProbeText
 from kassay.kinds.published import FigureAnswer
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.source import PackageRecord, SourceRecord
-from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
+from kassay.kinds.timing import SweepCell, TimingCell
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
 from kassay.record import Record, parse_line
 from kassay.report.model import RunView, StageView, load_run
 
 SHOWN: tuple[type[Record], ...] = (
+    AllocatorRecord,
     ArmStorage,
     CertificateRecord,
     ContrastRecord,
     FigureAnswer,
     GateRecord,
+    MemoryGate,
     MemoryPart,
-    MemorySample,
+    MemoryWindow,
     OracleCase,
     PackageRecord,
     ProbeArm,

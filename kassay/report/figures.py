@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from kassay.kinds.timing import MemoryPart, SweepCell
+from kassay.kinds.memory import MemoryPart
+from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import ContrastRecord, SaturationRecord
+from kassay.kv.accounting import of_cache
 from kassay.report.drawing import (
     INK,
     PAPER,
@@ -187,10 +189,10 @@ MEMORY_PARTS = (("keys", ("keys",)), ("values", ("values",)), ("scales", ("key_s
 
 def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
     """Payload of each recipe's cache: keys, values and scales, stacked."""
-    recipes = list(dict.fromkeys(part.recipe for part in parts))
+    recipes = list(dict.fromkeys(part.recipe for part in parts if of_cache(part.part)))
     held = {(p.recipe, p.part): p.payload_bytes for p in parts}
     totals = {
-        recipe: sum(b for (name, part), b in held.items() if name == recipe and part != "weights") for recipe in recipes
+        recipe: sum(b for (name, part), b in held.items() if name == recipe and of_cache(part)) for recipe in recipes
     }
     with context(SETTINGS):
         made = figure(MEMORY_PX, 70 + 27 * len(recipes))

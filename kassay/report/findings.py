@@ -8,9 +8,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from kassay.kinds.memory import MemoryPart
 from kassay.kinds.oracle import OracleCase
-from kassay.kinds.timing import MemoryPart
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, SaturationRecord
+from kassay.kv.accounting import of_cache
 from kassay.report.answers import answers_line, published
 from kassay.report.evidence import Report
 from kassay.report.model import NOT_RUN, RunView
@@ -139,10 +140,10 @@ def numerics(report: Report) -> str:
 
 
 def cache_bytes(report: Report) -> dict[str, int]:
-    """Payload of each recipe's cache in bytes, weights left out."""
+    """Payload of each recipe's cache in bytes: keys, values, scales."""
     total: dict[str, int] = {}
     for part in report.of(MemoryPart):
-        if part.part != "weights":
+        if of_cache(part.part):
             total[part.recipe] = total.get(part.recipe, 0) + part.payload_bytes
     return total
 

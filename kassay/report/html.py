@@ -7,8 +7,9 @@ the numbers. Links lead to the raw files beside the page and are relative to the
 from kassay.report.evidence import Report
 from kassay.report.findings import findings, verdict_line
 from kassay.report.markup import Markup, definitions, prose, tag
+from kassay.report.memory import memory_section
 from kassay.report.numerics import oracle_section
-from kassay.report.performance import memory_section, saturation_section, timing_section
+from kassay.report.performance import saturation_section, timing_section
 from kassay.report.probes import probe_section
 from kassay.report.provenance import (
     asked_section,

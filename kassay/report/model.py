@@ -15,7 +15,9 @@ from kassay import outcome, paths
 from kassay.entry import Stage
 from kassay.errors import RunError
 from kassay.events import Event
+from kassay.protocol import noted
 from kassay.rundir import kept_of
+from kassay.study import arms_of, control_of
 from kassay.tail import last_lines
 
 NOT_RUN = "not run"
@@ -86,7 +88,18 @@ class RunView:
     settings: dict[str, dict[str, Any]]  # Kconfig symbol -> value, origin, where
     overrides: tuple[str, ...]
     interruptions: int
+    protocol: dict[str, Any]  # hash of the study, and what was frozen whenever a driver began; empty without a study
     stages: tuple[StageView, ...]
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms of the study, in its order."""
+        return arms_of(self.study)
+
+    @property
+    def control(self) -> str:
+        """The arm that all certified ones are compared with; empty if there is no one such arm."""
+        return control_of(self.study)
 
     def program(self, name: str) -> tuple[StageView, ...]:
         """The stages that run this program, in plan order."""
@@ -134,6 +147,7 @@ def load_run(run_dir: Path) -> RunView:
             settings=dict(manifest["settings"]),
             overrides=tuple(manifest["overrides"]),
             interruptions=interruptions,
+            protocol=noted(run_dir),
             stages=tuple(load_stage(run_dir, stage, stages, whys, stale) for stage in stages),
         )
     except (KeyError, TypeError, AttributeError) as error:

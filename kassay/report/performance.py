@@ -1,14 +1,13 @@
-"""The sections of the page on speed, saturation and memory, each with its figure and the data behind it."""
+"""The sections of the page on speed and saturation, each with its figure and the data behind it."""
 
-from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
+from kassay.kinds.timing import SweepCell, TimingCell
 from kassay.kinds.verdict import ContrastRecord, SaturationRecord
 from kassay.report import figures
 from kassay.report.drawing import styles
 from kassay.report.evidence import Report
 from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
-from kassay.report.model import NOT_RUN
 from kassay.report.sections import absent, control_of, drawn, recipes_of, word
-from kassay.report.words import ABSENT, counted, fixed, number, percent, probability, size, title
+from kassay.report.words import ABSENT, counted, fixed, number, percent, probability, title
 
 
 def timing_section(report: Report) -> Markup:
@@ -198,53 +197,4 @@ def rate_table(report: Report) -> Markup:
         ["context", "recipe", "batch", "rates"],
         rows,
         right=(2,),
-    )
-
-
-def memory_section(report: Report) -> Markup:
-    """Bytes of every part of every recipe's cache."""
-    parts = report.of(MemoryPart)
-    anchor, heading = "memory", "Memory"
-    if not parts:
-        return section(anchor, heading, absent(report, "memory", "cache sizes"))
-    first = parts[0]
-    caption = (
-        f"Payload of a full cache on {first.model}: {first.batch} sequences of {first.tokens:,} tokens; per cent of "
-        "the control at the right. Storages are counted once; weights are apart."
-    )
-    picture = drawn(figures.memory_figure(parts, control_of(report)), caption, part_table(report))
-    missing = [name for name in report.run.study.get("recipes", []) if name not in {part.recipe for part in parts}]
-    lacking = [tag("p", title(str(name)), ": ", word(NOT_RUN)) for name in missing]
-    return section(anchor, heading, picture, lacking, resident(report))
-
-
-def part_table(report: Report) -> Markup:
-    """Payload and backing of every part."""
-    rows = [
-        [
-            tag("th", title(part.recipe), scope="row"),
-            cell(part.part.replace("_", " ")),
-            *numbers(f"{part.payload_bytes:,}", f"{part.backing_bytes:,}"),
-        ]
-        for part in report.of(MemoryPart)
-    ]
-    return table(
-        "Bytes of every part: what the tokens need, and what stands behind it.",
-        ["recipe", "part", "payload bytes", "backing bytes"],
-        rows,
-        right=(2, 3),
-    )
-
-
-def resident(report: Report) -> Markup | None:
-    """The largest sample of the process's resident memory."""
-    samples = report.of(MemorySample)
-    if not samples:
-        return None
-    largest = max(samples, key=lambda sample: sample.resident_bytes)
-    return tag(
-        "p",
-        f"{counted(len(samples), 'sample')} of the process's resident memory; the largest is "
-        f"{size(largest.resident_bytes)}, under {title(largest.recipe)}. Samples are no continuous maximum.",
-        class_="note",
     )

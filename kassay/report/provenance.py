@@ -8,7 +8,7 @@ from kassay.report.findings import changed_settings
 from kassay.report.markup import Content, Markup, cell, definitions, link, numbers, prose, section, table, tag
 from kassay.report.model import NOT_RUN, THIS_REPORT, RunView, StageView
 from kassay.report.sections import CLASS_OF, word
-from kassay.report.words import ABSENT, counted, exit_meaning, one_line, seconds, size
+from kassay.report.words import ABSENT, counted, exit_meaning, frozen_words, one_line, seconds, size
 
 SHOWN_DIRTY = 20  # changed files that are listed; the record has all
 LONG_DIGEST = 12  # characters of a digest that are shown
@@ -143,12 +143,23 @@ def provenance_section(report: Report) -> Markup:
         ("run", run.run),
         ("plan", tag("code", run.plan_hash)),
         ("created", run.created_at),
+        *protocol_pairs(run),
     ]
     pairs += [(f"source {record.name}", source_text(record)) for record in report.of(SourceRecord)]
     pairs.append(("stack", stack_text(report)))
     pairs.append(("host", "; ".join(f"{key.replace('_', ' ')} {value}" for key, value in run.host.items())))
     pairs += [(f"model {name}", tag("code", digest)) for name, digest in model_digests(run).items()]
     return section("provenance", "Provenance", definitions(pairs), package_table(report))
+
+
+def protocol_pairs(run: RunView) -> list[tuple[Content, Content]]:
+    """The protocol of the run and the frozen one, with the dates that decide which came first."""
+    if not run.protocol:
+        return []
+    return [
+        ("protocol", [run.protocol["name"], " ", tag("code", run.protocol["sha256"])]),
+        ("frozen protocol", prose(frozen_words(run.protocol))),
+    ]
 
 
 def source_text(record: SourceRecord) -> list[Content]:

@@ -1,8 +1,10 @@
 """report.md: the whole report as tables and sentences."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
+from kassay.report.answers import COUNTED, count_rows, published_rows
 from kassay.report.closing import REPORT_HTML
 from kassay.report.evidence import Report
 from kassay.report.findings import candidates, changed_settings, findings, verdict_line, verdicts
@@ -10,6 +12,7 @@ from kassay.report.words import (
     ABSENT,
     exit_meaning,
     fixed,
+    frozen_words,
     number,
     one_line,
     percent,
@@ -29,16 +32,26 @@ def markdown(report: Report) -> str:
         f"**{ended}**: {exit_meaning(code)}.",
         f"Run `{quoted(run.run)}`, profile `{quoted(run.profile)}`, plan `{quoted(run.plan_hash[:8])}`. "
         f"The page with figures is [{REPORT_HTML}]({REPORT_HTML}).",
+        protocol_line(run.protocol),
         "\n".join(f"- **{found.topic}**: {escaped(found.text)}" for found in findings(report)),
         failures(report),
         verdict_table(report),
         gate_table(report),
         contrast_table(report),
         fit_table(report),
+        figure_tables(report),
         stage_table(report),
         setting_table(report),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def protocol_line(protocol: dict[str, Any]) -> str:
+    """The protocol of the run and the frozen one; nothing for a workflow without a study."""
+    if not protocol:
+        return ""
+    own = f"Protocol `{quoted(protocol['name'])}`, `{quoted(protocol['sha256'])}`"
+    return f"{own}; frozen: {escaped(frozen_words(protocol))}."
 
 
 def escaped(value: object) -> str:
@@ -135,6 +148,16 @@ def fit_table(report: Report) -> str:
         for fit in report.of(SaturationRecord)
     ]
     return grid("Saturation", ["context", "recipe", "state", "what may be said", "reached", "half batch"], rows)
+
+
+def figure_tables(report: Report) -> str:
+    """Answers by study, and every printed figure."""
+    header = ["study", "figure", "quantity", "printed", "derived", "inputs allow", "answer"]
+    parts = [
+        grid("Published figures by study", COUNTED, count_rows(report)),
+        grid("Published figures", header, published_rows(report)),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def stage_table(report: Report) -> str:

@@ -7,6 +7,7 @@ records is made harmless by `clean` wherever it is shown, on a terminal, in Mark
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from kassay.errors import EXIT_CRASHED, EXIT_PASSED, EXIT_REJECTED, EXIT_UNMET, EXIT_USAGE
 from kassay.kv.recipe import RECIPES
@@ -34,6 +35,20 @@ VERBS = {
     "ineligible": ("is ineligible", "are ineligible"),
     "not run": ("was not judged", "were not judged"),
 }
+
+
+def frozen_words(protocol: dict[str, Any]) -> str:
+    """What was frozen beside the protocol of a run, and which came first: the freeze or the run."""
+    first, last = protocol["notes"][0], protocol["notes"][-1]
+    if last["frozen"] is None:
+        return "none: the study was not frozen before its results"
+    if last["frozen"] != protocol["sha256"]:
+        return (
+            f"{last['frozen']} of {last['frozen_at']} is another one; changed since: {', '.join(last['changed'])}. "
+            "Results of the two are not judged together"
+        )
+    late = first["frozen"] is None or last["frozen_at"] > first["at"]
+    return f"the same, frozen {last['frozen_at']}, {'after' if late else 'before'} this run began ({first['at']})"
 
 
 def clean(value: object, longest: int = LONGEST_TEXT) -> str:

@@ -172,6 +172,6 @@ def test_every_symbol_is_explained(ours: Path) -> None:
         facts = explain.explain(kconf, "TIMING_BLOCKS")
         assert (facts.kind, facts.bounds, facts.default) == ("int", "1 to 64", "6")
         assert facts.menu == "Decode study > Timing blocks" and facts.defined[0].startswith("stages/Kconfig.timing:")
-        assert any(place.startswith("workflows/decode/workflow.yaml:") for place in facts.used)
+        assert any(place.startswith("workflows/decode/study/small.yaml:") for place in facts.used)
         with pytest.raises(ConfigError, match="did you mean `TIMING_BLOCKS`"):
             explain.explain(kconf, "TIMNG_BLOCKS")

@@ -37,7 +37,9 @@ def test_a_profile_can_be_planned_and_round_trips(name: str, tmp_path: Path) -> 
             planned(name, tmp_path / ".config", [])
         return
     made = planned(name, tmp_path / ".config", [])
-    assert len(made.stages) >= 4 and made.stages[0].program == "freeze" and made.stages[-1].program == "report"
+    assert made.stages[-1].program == "report"
+    if made.workflow != "published":  # it has no stack: nothing to freeze
+        assert len(made.stages) >= 4 and made.stages[0].program == "freeze"
     first = (tmp_path / ".config").read_bytes()
     assert planned(name, tmp_path / ".config", []).hash() == made.hash()
     assert (tmp_path / ".config").read_bytes() == first
@@ -74,34 +76,32 @@ def test_an_override_changes_the_plan_and_a_misspelt_one_is_an_error(tmp_path: P
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("study.alpha=low", "`study.alpha` is a float in the files, an override made it `low`, which is a string"),
-        ("study.retrieval.items=many", "`study.retrieval.items` is an int in the files"),
-        ("study.retrieval.items=1.5", "which is a float"),
-        ("study.recipes=native", "`study.recipes` is a list in the files"),
+        ("study.alpha=low", "decode/study/small.yaml:29: `study.alpha`: is `low`, allowed is a number or null"),
+        ("study.endpoints.retrieval.items=many", "`study.endpoints.retrieval.items`: is `many`, allowed is a whole"),
+        ("study.endpoints.retrieval.items=1.5", "is `1.5`, allowed is a whole number"),
+        ("study.arms=native", "`study.arms`: is `native`, allowed is a mapping of names"),
+        ("models.folder=3", "`models.folder` is a string in the files, an override made it `3`, which is an int"),
         ("stages.timing.resources.exclusive=1", "`stages.timing.resources.exclusive` is a bool in the files"),
-        ("study.alpha=nan", "`study.alpha` holds a number that is not finite"),
+        ("study.alpha=nan", "`study.alpha`: is nan, allowed is a finite number"),
     ],
 )
 def test_an_override_of_another_type_is_an_error(override: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(KassayError) as caught:
         planned("decode-cpu", tmp_path / ".config", [override])
-    assert said in str(caught.value) and "workflow" in str(caught.value)
+    assert said in str(caught.value)
 
 
 def test_an_int_for_a_float_and_new_keys_are_no_mistake(tmp_path: Path) -> None:
-    made = planned("decode-cpu", tmp_path / ".config", ["study.alpha=1", "+study.more=x", "study=smoke"])
-    assert (made.config["study"]["alpha"], made.config["study"]["more"], made.config["study"]["name"]) == (
-        1,
-        "x",
-        "smoke",
-    )
+    given = ["study.timing.screen_ratio=2", "+models.more=x", "study=smoke"]
+    made = planned("decode-cpu", tmp_path / ".config", given)
+    study = made.config["study"]
+    assert (study["timing"]["screen_ratio"], made.config["models"]["more"], study["name"]) == (2, "x", "smoke")
 
 
 @pytest.mark.parametrize("ref", ["7315208644e3", "0008812", "1e10", "y", "null", "4419027", "café"])
 def test_a_symbol_reaches_yaml_in_its_own_type(ref: str, tmp_path: Path) -> None:
     settings = {
-        name: Setting(value=value, origin="user", where="")
-        for name, value in {"REF": ref, "N": 16, "B": True}.items()
+        name: Setting(value=value, origin="user", where="") for name, value in {"REF": ref, "N": 16, "B": True}.items()
     }
     (tmp_path / "workflow.yaml").write_text('ref: ${kconfig:REF}\nn: "${kconfig:N}"\nb: ${kconfig:B}\n')
     assert compose.compose(tmp_path, settings, []) == {"ref": ref, "n": 16, "b": True}

@@ -11,10 +11,11 @@ from typing import Any
 from kassay import digest
 from kassay.entry import Stage
 from kassay.events import Event
+from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemoryWindow
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.source import PackageRecord, SourceRecord
-from kassay.kinds.timing import MemoryPart, MemorySample, SweepCell, TimingCell
+from kassay.kinds.timing import SweepCell, TimingCell
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
 from kassay.outcome import Artifact, Outcome, load
 from kassay.plan import Plan
@@ -35,13 +36,14 @@ MODELS = ["robust", "fragile"]
 SHA = "0123456789abcdef" * 4
 PACKAGES = (("numpy", "2.4.6"), ("torch", "2.13.0"))
 ITEMS, DOCUMENTS = 400, 64
+NO_ALLOCATOR: dict[str, Any] = {field.name: None for field in fields(AllocatorRecord) if field.name.endswith("_bytes")}
 STUDY: dict[str, Any] = {
     "name": "small",
-    "recipes": RECIPES,
-    "control": "native",
+    "arms": {name: {} for name in RECIPES},
+    "comparisons": {name: {"candidate": name, "control": "native"} for name in RECIPES if name != "native"},
     "alpha": 0.05,
     "timing": {"arms": ["native", "k16v8-f", "k8v8-f"]},
-    "sweep": {"recipes": ["native", "k16v8-f"]},
+    "sweep": {"arms": ["native", "k16v8-f"]},
 }
 
 
@@ -338,7 +340,7 @@ def saturation_records(cells: Iterable[Record]) -> list[Record]:
 
 
 def memory_records() -> list[Record]:
-    """Parts of every recipe's cache, and three samples."""
+    """Parts of every recipe's cache, a gate, a window that is no evidence, and an allocator that is not there."""
     found: list[Record] = []
     for recipe in RECIPES:
         key_bits, value_bits = (8 if part in recipe else 16 for part in ("k8", "v8"))
@@ -354,9 +356,18 @@ def memory_records() -> list[Record]:
                         backing_bytes=payload + 4096,
                     )
                 )  # fmt: skip
+    place: dict[str, Any] = {"model": "robust", "recipe": "native"}
+    window = {"source": "resident", "device": "host", "opened_ns": 0, "closed_ns": 10**9, "queries": 51, "answered": 50}
     found += [
-        MemorySample(model="robust", recipe="native", at_ns=at, resident_bytes=900 * 2**20 + at) for at in range(3)
-    ]
+        MemoryGate(
+            **place, gate="equal slots", verdict="pass", observed=16000, limit=16000, slots=16000, reason="as planned"
+        ),
+        MemoryWindow(
+            **place, **window, gap_ns=620_000_000, largest_bytes=900 * 2**20, thread_cpu_ns=4_000_000,
+            thread_wall_ns=10**9, valid=False, fault="the gap is 620.0 ms, allowed are 500 ms",
+        ),
+        AllocatorRecord(**place, device="cpu", absent="torch has no caching allocator on cpu", **NO_ALLOCATOR),
+    ]  # fmt: skip
     return found
 
 

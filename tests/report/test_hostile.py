@@ -10,7 +10,7 @@ import pytest
 
 from kassay.record import Record
 from kassay.report.words import clean
-from tests.report.fabricate import MODELS, RECIPES, STUDY, FakeRun, closing, records_of
+from tests.report.fabricate import MODELS, STUDY, FakeRun, closing, records_of
 from tests.report.page import Page
 
 EVIL = (
@@ -91,7 +91,7 @@ def test_hostile_names_of_recipes_and_models(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     plan = json.loads((run.directory / "plan.json").read_text())
     name = EVIL.replace("\ud800", "")
-    plan["config"]["study"] = {**STUDY, "recipes": [*RECIPES, name], "control": "native"}
+    plan["config"]["study"] = {**STUDY, "arms": {**STUDY["arms"], name: {}}}
     plan["config"]["models"]["names"] = [*MODELS, name]
     (run.directory / "plan.json").write_text(json.dumps(plan))
     swap = {"k8v8-d": name, "fragile": name}

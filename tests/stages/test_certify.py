@@ -12,15 +12,29 @@ from kassay.record import Writer
 
 RECIPES = ["native", "k16v8-f", "k8v8-f"]
 ITEMS, DOCUMENTS = 60, 8
+RATE = {"true_rate": 0.004}
 STUDY: dict[str, Any] = {
     "name": "tiny",
-    "recipes": RECIPES,
-    "control": "native",
+    "comparisons": {name: {"candidate": name, "control": "native"} for name in RECIPES if name != "native"},
     "seed": 1,
     "alpha": 0.05,
-    "retrieval": {"items": ITEMS, "margin": 0.08, "native_floor": 0.9, "true_rate": 0.004},
-    "arithmetic": {"items": ITEMS, "margin": 0.08, "native_floor": 0.6, "true_rate": 0.004},
-    "nll": {"documents": DOCUMENTS, "margin": 0.05, "draws": 1000},
+    "endpoints": {
+        "retrieval": {"items": ITEMS},
+        "arithmetic": {"items": ITEMS},
+        "nll": {"documents": DOCUMENTS, "context_tokens": 100},
+    },
+    "gates": {
+        "keys": {"statistic": "gross-loss", "endpoint": "retrieval", "limit": 0.08, "native_floor": 0.9, **RATE},
+        "sums": {
+            "statistic": "gross-loss",
+            "endpoint": "arithmetic",
+            "limit": 0.08,
+            "native_floor": {"toy": 0.6},
+            **RATE,
+        },
+        "loss": {"statistic": "relative-nll", "endpoint": "nll", "limit": 0.05, "draws": 1000},
+    },
+    "certificates": {"comparisons": RECIPES[1:], "objectives": {"preservation": ["keys", "sums", "loss"]}},
     "expected": {"toy": {"k16v8-f": "pass", "k8v8-f": "fails"}},
 }
 
@@ -148,3 +162,29 @@ def test_a_truncated_file_is_an_error(run_stage: Callable[..., Any], tmp_path: P
     path.write_bytes(path.read_bytes()[:-20])
     ran = run_stage("certify", {"study": STUDY}, {"quality.toy": path})
     assert ran.code == 1 and "torn" in ran.outcome.reason
+
+
+def test_what_the_stage_cannot_judge_is_an_error_and_no_pass(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    two = copy.deepcopy(STUDY)
+    two["certificates"]["objectives"]["aggregate-math"] = ["sums"]
+    ran = judge(run_stage, tmp_path, records(), two)
+    assert ran.code == 1 and "objectives preservation, aggregate-math, allowed is one" in ran.outcome.reason
+    net = copy.deepcopy(STUDY)
+    net["gates"]["sums"]["statistic"] = "net-change"
+    ran = judge(run_stage, tmp_path, records(), net)
+    assert ran.code == 1 and "gate `sums`: this stage computes no `net-change`" in ran.outcome.reason
+
+
+def test_the_floor_of_a_model_is_its_own(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    study = copy.deepcopy(STUDY)
+    study["gates"]["sums"]["native_floor"] = {"toy": 0.995}
+    weak = [a if getattr(a, "item_id", "") != "arithmetic-0" else worse(a) for a in records()]
+    ran = judge(run_stage, tmp_path, weak, study)
+    assert ran.code == 3, ran.stderr
+    gates = [g for g in ran.records("gate") if g["endpoint"] == "arithmetic"]
+    assert {g["verdict"] for g in gates} == {"ineligible"} and {g["native_floor"] for g in gates} == {0.995}
+
+
+def worse(record: Any) -> Any:
+    """The same item, answered wrong."""
+    return Answer(**{**vars(record), "outcome": "wrong"})

@@ -10,7 +10,11 @@ from kassay.record import Writer
 
 ARMS = ["native", "k16v8-f", "k8v8-f"]
 ORDERS = [list(ARMS), ARMS[::-1], [ARMS[1], ARMS[2], ARMS[0]], [ARMS[0], ARMS[2], ARMS[1]], ARMS[::-1], list(ARMS)]
-TIMING = {"arms": ARMS, "alpha": 0.05, "interval_alpha": 0.05, "screen_ratio": 1.01}
+STUDY = {
+    "comparisons": {arm: {"candidate": arm, "control": "native"} for arm in ARMS[1:]},
+    "timing": {"family": ARMS[1:], "blocks": len(ORDERS), "alpha": 0.05, "interval_alpha": 0.05, "screen_ratio": 1.01},
+    "sweep": {"alpha": 0.05},
+}
 SPEEDUP = {"native": 1.0, "k16v8-f": 1.2, "k8v8-f": 0.9}
 NS = 1_000_000_000
 
@@ -52,7 +56,7 @@ def judge(run_stage: Callable[..., Any], tmp_path: Path, cells: list[TimingCell]
         "orders": tmp_path / "orders.json",
         "certificates": tmp_path / "certificates.json",
     }
-    return run_stage("contrast", {"model": "toy", "blocks": len(ORDERS), "timing": TIMING}, inputs)
+    return run_stage("contrast", {"model": "toy", "study": STUDY}, inputs)
 
 
 def complete() -> list[TimingCell]:
@@ -106,7 +110,7 @@ def test_a_sweep_that_reaches_its_plateau_is_usable(run_stage: Callable[..., Any
             )
         )
     writer.close()
-    ran = run_stage("saturation", {"alpha": 0.05}, {"sweep": tmp_path / "sweep.jsonl"})
+    ran = run_stage("saturation", {"study": STUDY}, {"sweep": tmp_path / "sweep.jsonl"})
     assert ran.code == 0, ran.stderr
     (fit,) = ran.records("saturation")
     assert fit["state"] == "usable"
