@@ -88,6 +88,9 @@ class NetChangeGate(Gate):
     native_floor: float | dict[str, float] | None = said(
         "Least share that the control must answer, of all models or of each.", above=0, below=1
     )
+    true_rate: float | None = said(
+        "Rate of losses, and of as many gains, at which the power is stated, a share.", least=0, below=0.5
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What the stages of the decode workflow can carry out of a study, said before hours of measuring.
 
 They serve one reference backend: retrieval, arithmetic and prediction loss at one length each, arms that are recipes of
-kassay.kv.recipe, one objective of gross-loss and relative-nll gates, one timed load named `timed`, and a sweep.
+kassay.kv.recipe, gates on answers and on prediction loss, one timed load named `timed`, and a sweep.
 """
 
 from kassay.errors import KassayError
@@ -12,7 +12,7 @@ from kassay.study.shape import Arm, Study
 
 WORKFLOW = "decode"
 ENDPOINTS = ("retrieval", "arithmetic", "nll")
-STATISTICS = ("gross-loss", "relative-nll")
+STATISTICS = ("gross-loss", "net-change", "relative-nll", "nll-difference")
 SECTIONS = ("split", "seed", "batch", "answer_cap_tokens", "calibration", "certificates", "timing", "sweep")
 GENERATOR = "pcg64"
 TIMED = "timed"
@@ -31,8 +31,8 @@ def faults(study: Study) -> dict[str, str]:
         elif getattr(gate, "generator", GENERATOR) not in (GENERATOR, OPEN):
             found[f"gates.{name}.generator"] = f"workflow `{WORKFLOW}` draws with `{GENERATOR}`"
     made = study.certificates
-    if made not in (None, OPEN) and made.objectives is not OPEN and len(made.objectives) != 1:
-        found["certificates.objectives"] = f"workflow `{WORKFLOW}` certifies one objective"
+    if made not in (None, OPEN) and made.route is None and made.objectives is not OPEN and len(made.objectives) > 1:
+        found["certificates.route"] = f"workflow `{WORKFLOW}` times what one of the objectives certifies; name it"
     if study.timing not in (None, OPEN) and study.timing.workloads not in ([TIMED], OPEN):
         found["timing.workloads"] = f"workflow `{WORKFLOW}` times one load, `{TIMED}`"
     for name, arm in entries(study.arms):

@@ -18,7 +18,7 @@ from typing import Any
 from kassay.config.tree import nearest
 
 MISSING = "???"
-NAME = re.compile(r"[A-Za-z0-9][\w+-]*")  # no dot: a key of SET is dotted
+NAME = re.compile(r"[A-Za-z][\w+-]*")  # as SET can name it: no dot, and no digit first
 
 
 class Open:

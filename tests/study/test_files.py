@@ -99,7 +99,7 @@ def test_the_figures_of_the_sources() -> None:
     matrix = content("b32-matrix")
     assert [load["pool_gib"] for load in matrix["workloads"].values()] == [32, 32, 8, 8, 32, 32, 24, 32]
     assert matrix["timing"]["family_size"] == 24 and matrix["timing"]["family"] == "???"
-    assert content("dense-http-serving")["workloads"]["8k-open"]["rate_per_s"] == 2.9
+    assert content("dense-http-serving")["workloads"]["at-8k-open"]["rate_per_s"] == 2.9
     gate = content("prebias-gate")["gates"]
     assert (gate["request-rate"]["at_least"], gate["latency"]["at_most"]) == (1.2, 1.25)
     assert content("d64-repair")["gates"]["error"]["at_most"] == 0.005

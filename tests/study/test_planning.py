@@ -10,11 +10,14 @@ from tests.commandline import kassay
 from tests.study.test_files import NAMES, RUNNABLE, content
 
 GIVEN = {  # what dense-8k-b32 lacks
+    "models.qwen3-8b.revision": "b968826d",
     "gates.nll.draws": "100000",
     "gates.nll.generator": "pcg64",
+    "workloads.at-8k-b8.pool_gib": "40",
     "timing.pilot_blocks": "2",
     "timing.orders": "williams",
     "timing.interval_draws": "10000",
+    "timing.warmups": "1",
     "timing.repetitions": "1",
 }
 
@@ -37,7 +40,7 @@ def test_a_plan_names_every_missing_value_its_meaning_and_why(tree: Path, name: 
         assert line.startswith(f"error: decode/study/{name}.yaml:") and line.endswith(f"No default: {why}")
     if body["carried_out_by"] == "decode":  # told is what its stages lack
         assert "workflow `decode` measures retrieval, arithmetic, nll, each under its own name" in done.stderr
-        assert "`study.certificates.objectives`: workflow `decode` certifies one objective" in done.stderr
+        assert "`study.certificates.route`: workflow `decode` times what one of the objectives" in done.stderr
     else:
         assert "`study.carried_out_by`: no stage of workflow `decode` carries this study out" in done.stderr
     assert ("hint: make SET=" in done.stderr) == bool(lines)
@@ -52,13 +55,15 @@ def test_set_and_a_file_give_what_is_missing_and_nothing_else(tree: Path) -> Non
 
     fill = tree / "workflows" / "decode" / "fill" / "mine.yaml"
     gates = {"nll": {"draws": 100000, "generator": "pcg64"}}
-    timing = {"pilot_blocks": 2, "orders": "williams", "interval_draws": 10000, "repetitions": 1}
-    fill.write_text("# @package study\n" + yaml.safe_dump({"gates": gates, "timing": timing}))
+    timing = {"pilot_blocks": 2, "orders": "williams", "interval_draws": 10000, "warmups": 1, "repetitions": 1}
+    given = {"models": {"qwen3-8b": {"revision": "b968826d"}}, "gates": gates, "timing": timing}
+    given["workloads"] = {"at-8k-b8": {"pool_gib": 40}}
+    fill.write_text("# @package study\n" + yaml.safe_dump(given))
     done = kassay(tree, "freeze-protocol", "FILL=mine")
     assert done.returncode == 0 and "unchanged" in done.stderr, done.stderr
     assert (tree / "protocol.json").read_text() == frozen, "by SET or by a file, it is one protocol"
 
-    fill.write_text("# @package study\nalpha: 0.01\n" + yaml.safe_dump({"gates": gates, "timing": timing}))
+    fill.write_text("# @package study\nalpha: 0.01\n" + yaml.safe_dump(given))
     done = kassay(tree, "freeze-protocol", "FILL=mine")
     assert done.returncode == 2
     assert "decode/fill/mine.yaml:2: `fill.alpha`: has a value in decode/study/dense-8k-b32.yaml:" in done.stderr
@@ -76,11 +81,14 @@ def test_a_wrong_value_in_the_place_of_a_missing_one(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("study.gates.nll.statistic=nll-difference", "gates.nll.statistic`: workflow `decode` computes gross-loss"),
+        (
+            "~study.gates.nll +study.gates.nll={statistic:value,endpoint:nll,at_least:null,at_most:3}",
+            "gates.nll.statistic`: workflow `decode` computes gross-loss, net-change, relative-nll, nll-difference",
+        ),
         ("study.gates.nll.generator=mt19937", "gates.nll.generator`: workflow `decode` draws with `pcg64`"),
         ("study.arms.k16v8-f.values=int8", "arms.k16v8-f`: its values are `int8`, and recipe `k16v8-f` stores e4m3fn"),
         ("study.arms.k16v8-f.scales=dynamic", "its scales are `dynamic`, and those of recipe `k16v8-f` are `fixed`"),
-        ("+study.certificates.objectives.more=[nll]", "certificates.objectives`: workflow `decode` certifies one"),
+        ("+study.certificates.objectives.more=[nll]", "certificates.route`: workflow `decode` times what one of the"),
         ("~study.sweep", "`study.sweep`: is not there, and workflow `decode` needs it"),
     ],
 )
