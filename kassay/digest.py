@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kassay import atomic, cache
+from kassay.errors import RunError
 
 CHUNK_BYTES = 1 << 20
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -83,7 +84,12 @@ def identity_of(path: str) -> Identity:
 
 def of_files(root: Path, files: Iterable[Path]) -> str:
     """Hex SHA-256 over the sorted (relative path, file digest) pairs of `files` below `root`."""
-    return of_value(sorted((str(file.relative_to(root)), of_lasting(file)) for file in files))
+    return of_value(sorted((str(file.relative_to(root)), of_lasting(followed(file))) for file in files))
+
+
+def followed(file: Path) -> Path:
+    """The file itself, so that two links to one are read once: caches of checkpoints hold little but links."""
+    return file.resolve() if file.is_symlink() else file
 
 
 def of_path(path: Path) -> str:
@@ -92,8 +98,29 @@ def of_path(path: Path) -> str:
         return of_lasting(path)
     except IsADirectoryError:
         pass
-    files = [file for file in path.rglob("*") if file.is_file() and counts(file.relative_to(path))]
-    return of_files(path, files)
+    return of_files(path, counted(path))
+
+
+def of_unchanging(path: Path) -> str:
+    """`of_path` of what is not ours. Raises RunError if it changed while it was read, or a link in it leads nowhere."""
+    before = identities(path)
+    sha256 = of_path(path)
+    if changed := sorted({name for name, _ in before.items() ^ identities(path).items()}):
+        raise RunError(f"{changed[0]} changed while its digest was taken: it has none")
+    return sha256
+
+
+def identities(path: Path) -> dict[str, Identity]:
+    """What `identity_of` says of every file that counts. Raises RunError for a link that leads nowhere."""
+    files = [path] if path.is_file() else counted(path)
+    if dangling := sorted(link for link in path.rglob("*") if link.is_symlink() and not link.exists()):
+        raise RunError(f"{dangling[0]} leads nowhere: the folder is not whole")
+    return {str(file): identity_of(str(file)) for file in files}
+
+
+def counted(folder: Path) -> list[Path]:
+    """The regular files below a folder that are part of its identity; a link stands for the file that it leads to."""
+    return [file for file in folder.rglob("*") if file.is_file() and counts(file.relative_to(folder))]
 
 
 def counts(relative: Path) -> bool:

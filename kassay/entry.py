@@ -9,7 +9,8 @@ An entry names a stage program (`program: quality` is stages/quality.py) or a pl
       resources: {cpus: 1, memory_gib: 0.1}
 
 Edges come from the references in `inputs`, so none can be forgotten: `stage.artifact` names what another stage leaves,
-`stage.*.artifact` the same of every member of an `each`, `tree:path` a file or folder of the project or of KASSAY_PATH.
+`stage.*.artifact` the same of every member of an `each`, `tree:path` a file or folder of the project or of KASSAY_PATH,
+or, by its absolute path, one of neither: its digest counts, not its place.
 """
 
 import math
@@ -26,7 +27,7 @@ ONLY = {"after": "all", "measures": "host"}
 RESOURCES: dict[str, tuple[tuple[type, ...], str]] = {
     "cpus": ((int,), "a whole number from 1 on"),
     "memory_gib": ((int, float), "a number above 0"),
-    "gpus": ((int,), "a whole number from 1 on"),
+    "gpus": ((int,), "a whole number from 0 on"),
     "disk_gib": ((int, float), "a number above 0"),
     "exclusive": ((bool,), "true or false"),
 }
@@ -167,9 +168,14 @@ def malformed_resources(resources: dict[str, Any]) -> list[str]:
     found += [f"resources lack `{word}`" for word in MUST_BE_TOLD if resources.get(word) is None]
     for word, (kinds, allowed) in RESOURCES.items():
         value = resources.get(word)
-        if value is not None and (type(value) not in kinds or (kinds != (bool,) and not 0 < value < math.inf)):
+        if value is not None and (type(value) not in kinds or not (kinds == (bool,) or holds(word, value))):
             found.append(f"resource `{word}` is `{value}`, allowed is {allowed}")
     return found
+
+
+def holds(word: str, value: float) -> bool:
+    """Whether an amount of a resource may be asked for: none but GPUs may be 0, where a setting says how many."""
+    return 0 < value < math.inf or (word == "gpus" and value == 0)
 
 
 def is_text(value: Any) -> bool:

@@ -6,6 +6,7 @@ the stage loaded, the interpreter's stack, and, for a measurement, the host. `ex
 
 import functools
 import json
+import os
 import shutil
 import sys
 from dataclasses import dataclass
@@ -51,14 +52,17 @@ class Wanted:
 
 
 def tree_input(reference: str) -> Input:
-    """A `tree:path` reference; `tree:.` is the whole project as git sees it, its commit included."""
+    """A `tree:path` reference; `tree:.` is the whole project as git sees it, its commit included.
+
+    An absolute path may lead out of the trees; raises RunError if what lies there changes while it is read.
+    """
     name = reference.removeprefix("tree:")
     if name == ".":
         from kassay.source.tree import frozen_tree
 
         return Input(path=paths.ROOT, sha256=digest.of_value(frozen_tree(paths.ROOT)))
     path = paths.place(name)
-    return Input(path=path, sha256=digest.of_path(path))
+    return Input(path=path, sha256=digest.of_unchanging(path) if os.path.isabs(name) else digest.of_path(path))
 
 
 def resolve(stage: Stage, left: dict[str, tuple[Path, Outcome]]) -> dict[str, Input]:

@@ -10,16 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kassay.backend import reference, structure, workload
+from kassay.backend import checkpoint, reference, structure, text
 from kassay.backend.structure import ModelError
+from kassay.backend.text import Passage
 from kassay.kinds.calibration import ScaleRecord
 from kassay.kv import calibrate
 from kassay.kv.calibrate import AmaxFold, LayerScale
 from kassay.kv.plane import as_numpy
 from kassay.kv.prebias import KeyBias
 from kassay.kv.recipe import NATIVE
-from kassay.kv.tasks import document
-from kassay.kv.tasks.document import Document
 from kassay.stage import Metrics, Rejection, Stage, main
 
 SPLIT, CHECK = "calibration", "development"
@@ -34,16 +33,18 @@ class Calibration:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.params: dict[str, Any] = stage.params
-        self.model = reference.load(stage.inputs["model"], stage.cpus)
+        self.checkpoint = checkpoint.of_stage(stage)
+        self.model = self.checkpoint.model
+        self.checkpoint.check_length(max(self.params["contexts_tokens"]) + self.params["decode_tokens"])
         self.layers = structure.geometry_of(self.model).layers
         self.key_bias = key_bias(self.model)
         self.components = COMPONENTS if self.key_bias else COMPONENTS[:2]
         self.done = 0
 
-    def documents(self, split: str, count: int) -> list[list[Document]]:
+    def documents(self, split: str, count: int) -> list[list[Passage]]:
         """`count` documents of a split at every context length."""
         return [
-            document.documents(
+            self.checkpoint.text.passages(
                 split=split,
                 seed=self.params["seed"],
                 count=count,
@@ -53,10 +54,10 @@ class Calibration:
             for context_tokens in self.params["contexts_tokens"]
         ]
 
-    def operands(self, groups: Sequence[Sequence[Document]]) -> Iterator[tuple[str, int, Any]]:
+    def operands(self, groups: Sequence[Sequence[Passage]]) -> Iterator[tuple[str, int, Any]]:
         """Component, layer and operand of every batch: context by prefill, continuation by decode, natively."""
         for documents in groups:
-            for batch in workload.batches(documents, self.params["batch"]):
+            for batch in text.batches(documents, self.params["batch"]):
                 yield from self.batch(batch)
                 self.done += len(batch)
                 self.stage.progress(self.done, self.total(), "documents")
@@ -66,10 +67,10 @@ class Calibration:
         lengths = len(self.params["contexts_tokens"])
         return lengths * (2 * self.params["documents"] + self.params["check_documents"])
 
-    def batch(self, batch: Sequence[Document]) -> Iterator[tuple[str, int, Any]]:
+    def batch(self, batch: Sequence[Passage]) -> Iterator[tuple[str, int, Any]]:
         """The operands of one batch."""
-        context_BT = workload.context_rows([found.context for found in batch])
-        targets_BT = workload.text_rows([found.continuation for found in batch])
+        context_BT = self.checkpoint.rows(found.context for found in batch)
+        targets_BT = self.checkpoint.rows(found.continuation for found in batch)
         sixteen = self.params["sixteen"]
         prefilled = reference.prefill(self.model, context_BT[:, :-1], sixteen)
         cache = reference.filled(self.model, NATIVE.on(sixteen), None, prefilled, targets_BT.shape[1])
@@ -109,12 +110,12 @@ def key_bias(model: Any) -> KeyBias | None:
         return None
 
 
-def contents(groups: Sequence[Sequence[Document]]) -> list[str]:
+def contents(groups: Sequence[Sequence[Passage]]) -> list[str]:
     """Digests of what the documents say, whatever they are called."""
-    return [found.content_digest for documents in groups for found in documents]
+    return [found.document.content_digest for documents in groups for found in documents]
 
 
-def saturations(found: Calibration, groups: Sequence[Sequence[Document]], scales: Sequence[LayerScale]) -> Counts:
+def saturations(found: Calibration, groups: Sequence[Sequence[Passage]], scales: Sequence[LayerScale]) -> Counts:
     """How many operands of a pass saturate under the scales."""
     by_place = {(scale.component, scale.layer): scale.scale for scale in scales}
     counts = dict.fromkeys(by_place, 0)

@@ -1,5 +1,7 @@
 """What each recipe answers and predicts, item by item, on one model: retrieval, arithmetic, prediction loss.
 
+The study's endpoints say how many items at which context; a record carries the name of its endpoint.
+
 Every item's context is prefilled natively once; its operands fill the cache of each recipe, and the rest is decoded
 through that cache. Only raw records come out: no margin, no bound and no verdict is known here.
 """
@@ -9,19 +11,21 @@ from typing import Any
 
 import torch
 
-from kassay.backend import inputs, reference, workload
-from kassay.kinds.quality import Answer, ArmStorage, DocumentLoss
+from kassay.backend import checkpoint, inputs, reference, text
+from kassay.backend.text import Passage, Question
+from kassay.errors import KassayError
+from kassay.kinds.quality import Answer, ArmStorage, DocumentLoss, ItemLength
 from kassay.kv.cache import Prefilled, RecipeCache
 from kassay.kv.recipe import Recipe, recipe_named
-from kassay.kv.tasks import arithmetic, document, retrieval, vocabulary
-from kassay.kv.tasks.document import Document
+from kassay.kv.tasks import arithmetic
 from kassay.kv.tasks.item import Item
 from kassay.stage import Metrics, Stage, main
 
 READERS: dict[str, Callable[[str], str | None]] = {
-    "retrieval": lambda text: text or None,
+    "retrieval": lambda said: said or None,
     "arithmetic": arithmetic.last_labelled_answer,
 }
+NLL = "nll"
 
 
 class Study:
@@ -30,11 +34,17 @@ class Study:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.params: dict[str, Any] = stage.params
-        self.model = reference.load(stage.inputs["model"], stage.cpus)
+        self.endpoints: dict[str, dict[str, Any]] = self.params["endpoints"]
+        self.checkpoint = checkpoint.of_stage(stage)
+        self.model = self.checkpoint.model
+        self.text = self.checkpoint.text
         self.recipes = [recipe_named(name, self.params["sixteen"]) for name in self.params["recipes"]]
         self.scales = inputs.scales_of(stage)
-        self.total = self.params["nll"]["documents"] + sum(self.params[task]["items"] for task in READERS)
+        self.total = sum(planned[size_of(planned)] for planned in self.endpoints.values())
         self.done = 0
+        for planned in self.endpoints.values():
+            more = planned["targets"] if planned["measure"] == NLL else self.params["answer_cap_tokens"]
+            self.checkpoint.check_length(planned["context_tokens"] + more)
 
     def step(self, count: int, what: str) -> None:
         """Tell that `count` more items are done."""
@@ -50,37 +60,34 @@ class Study:
         return reference.filled(self.model, recipe, self.scales, context, more_tokens)
 
 
+def size_of(planned: dict[str, Any]) -> str:
+    """What an endpoint counts. Raises KassayError for one that this stage does not measure."""
+    if planned["measure"] not in (*READERS, NLL):
+        raise KassayError(f"this stage measures {', '.join(READERS)} and {NLL}, not `{planned['measure']}`")
+    return "documents" if planned["measure"] == NLL else "items"
+
+
 def run(stage: Stage) -> Metrics:
-    """All three tasks under all recipes."""
+    """Every endpoint under all recipes."""
     study = Study(stage)
     attest_storage(study)
-    for task, make in (("retrieval", retrieval.items), ("arithmetic", arithmetic.items)):
-        planned = study.params[task]
-        items = make(
-            split=study.params["split"],
-            seed=study.params["seed"],
-            count=planned["items"],
-            context_tokens=planned["context_tokens"],
-        )
-        for batch in workload.batches(items, study.params["batch"]):
-            answer_batch(study, task, batch)
-    planned = study.params["nll"]
-    documents = document.documents(
-        split=study.params["split"],
-        seed=study.params["seed"],
-        count=planned["documents"],
-        context_tokens=planned["context_tokens"],
-        targets=planned["targets"],
-    )
-    inputs.check_unseen(stage, study.params["split"], [found.content_digest for found in documents])
-    for batch in workload.batches(documents, study.params["batch"]):
-        score_batch(study, batch)
+    for endpoint, planned in study.endpoints.items():
+        asked = {"split": study.params["split"], "seed": study.params["seed"], "count": planned[size_of(planned)]}
+        asked["context_tokens"] = planned["context_tokens"]
+        if planned["measure"] == NLL:
+            passages = study.text.passages(**asked, targets=planned["targets"])
+            inputs.check_unseen(stage, study.params["split"], [found.document.content_digest for found in passages])
+            for texts in text.batches(passages, study.params["batch"]):
+                score_batch(study, planned, texts)
+            continue
+        for questions in text.batches(study.text.questions(planned["measure"], **asked), study.params["batch"]):
+            answer_batch(study, endpoint, questions)
     return {"items": study.total, "recipes": len(study.recipes)}
 
 
 def attest_storage(study: Study) -> None:
     """Record what each recipe's cache really stores: dtypes as the tensors report them after a write."""
-    rows_BT = torch.zeros((1, 2), dtype=torch.long)
+    rows_BT = study.checkpoint.rows([(0, 0)])
     context = study.prefill(rows_BT)
     scales_sha256 = study.stage.input_sha256("scales")
     for recipe in study.recipes:
@@ -96,24 +103,42 @@ def attest_storage(study: Study) -> None:
         )
 
 
-def answer_batch(study: Study, task: str, batch: Sequence[Item]) -> None:
+def answer_batch(study: Study, endpoint: str, batch: Sequence[Question]) -> None:
     """Answers of every recipe to one batch of items."""
-    context = study.prefill(workload.context_rows([item.context for item in batch]))
-    question_BT = workload.text_rows([item.question for item in batch])
+    context = study.prefill(study.checkpoint.rows(found.context for found in batch))
+    question_BT = study.checkpoint.rows(found.question for found in batch)
     cap_tokens = study.params["answer_cap_tokens"]
+    if not study.text.exact:
+        append_lengths(study, endpoint, batch)
     for recipe in study.recipes:
         cache = study.cache(recipe, context, question_BT.shape[1] + cap_tokens)
-        rows = reference.generate(study.model, cache, question_BT, cap_tokens, vocabulary.NEWLINE)
-        for item, row in zip(batch, rows, strict=True):
-            study.stage.append(answer(study, task, recipe, item, row))
-    study.step(len(batch), task)
+        rows = reference.generate(study.model, cache, question_BT, cap_tokens, study.text.stops)
+        for found, row in zip(batch, rows, strict=True):
+            study.stage.append(answer(study, endpoint, recipe, found.item, row))
+    study.step(len(batch), endpoint)
 
 
-def answer(study: Study, task: str, recipe: Recipe, item: Item, row: list[int]) -> Answer:
+def append_lengths(study: Study, endpoint: str, batch: Sequence[Question]) -> None:
+    """Record how long contexts are that only come near the planned length."""
+    for found in batch:
+        study.stage.append(
+            ItemLength(
+                model=study.params["model"],
+                task=endpoint,
+                item_id=found.item.item_id,
+                item_digest=found.item.digest,
+                planned_tokens=study.endpoints[endpoint]["context_tokens"],
+                context_tokens=len(found.context),
+                question_tokens=len(found.question),
+            )
+        )
+
+
+def answer(study: Study, endpoint: str, recipe: Recipe, item: Item, row: list[int]) -> Answer:
     """One generated row as a record; a right labelled answer at the cap counts as correct."""
-    ended = bool(row) and row[-1] == vocabulary.NEWLINE
-    text = vocabulary.decode(row[:-1] if ended else row)
-    parsed = READERS[task](text)
+    ended = bool(row) and row[-1] in study.text.stops
+    said = study.text.answer(row)
+    parsed = READERS[study.endpoints[endpoint]["measure"]](said)
     if parsed == item.expected:
         outcome = "correct"
     elif not ended:
@@ -123,22 +148,22 @@ def answer(study: Study, task: str, recipe: Recipe, item: Item, row: list[int]) 
     return Answer(
         model=study.params["model"],
         recipe=recipe.name,
-        task=task,
+        task=endpoint,
         split=item.split,
         item_id=item.item_id,
         item_digest=item.digest,
         expected=item.expected,
-        text=text,
+        text=said,
         parsed=parsed,
         outcome=outcome,
         tokens=len(row),
     )
 
 
-def score_batch(study: Study, batch: Sequence[Document]) -> None:
+def score_batch(study: Study, planned: dict[str, Any], batch: Sequence[Passage]) -> None:
     """Losses of every recipe on one batch of documents."""
-    context_BT = workload.context_rows([found.context for found in batch])
-    targets_BT = workload.text_rows([found.continuation for found in batch])
+    context_BT = study.checkpoint.rows(found.context for found in batch)
+    targets_BT = study.checkpoint.rows(found.continuation for found in batch)
     context = study.prefill(context_BT[:, :-1])
     for recipe in study.recipes:
         cache = study.cache(recipe, context, targets_BT.shape[1])
@@ -148,10 +173,10 @@ def score_batch(study: Study, batch: Sequence[Document]) -> None:
                 DocumentLoss(
                     model=study.params["model"],
                     recipe=recipe.name,
-                    split=found.split,
-                    item_id=found.item_id,
-                    item_digest=found.digest,
-                    context_tokens=study.params["nll"]["context_tokens"],
+                    split=found.document.split,
+                    item_id=found.document.item_id,
+                    item_digest=found.document.digest,
+                    context_tokens=planned["context_tokens"],
                     loss_nats=loss_T,
                 )
             )

@@ -1,4 +1,4 @@
-"""The reference backend: transformers' own models, FP32 compute, any recipe's cache. No claim of speed.
+"""The reference backend: transformers' own models, any recipe's cache. No claim of speed.
 
 Axes: B sequences, T tokens, V vocabulary. A context is prefilled natively once; its operands then fill a
 cache of each recipe, and what follows (question, answer, scored text) is decoded through that cache, its own
@@ -7,7 +7,7 @@ time, because codes and scales of a token depend on that token alone.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +29,25 @@ LOADED_SUFFIXES = (
 )  # what transformers may read from a checkpoint
 
 
-def load(directory: Path, threads: int) -> Any:
-    """The model of a local directory in FP32; its files are compared with digests.json beside it first.
+def load(directory: Path, threads: int, compute: torch.dtype = torch.float32) -> Any:
+    """The model of a local directory; its files are compared with digests.json beside it first.
 
     Raises ModelError for a missing, corrupted or unlisted file and for a geometry that recipes do not cover.
     """
+    check_files(directory)
+    return read(directory, threads, compute)
+
+
+def read(directory: Path, threads: int, compute: torch.dtype) -> Any:
+    """The model of a local directory, nothing of its files checked. Raises ModelError for an unsupported geometry."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    check_files(directory)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     model = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, attn_implementation="sdpa", local_files_only=True
+        directory, dtype=compute, attn_implementation="sdpa", local_files_only=True
     )
     structure.geometry_of(model)
     return model.eval()  # type: ignore[no-untyped-call]
@@ -124,22 +129,29 @@ def score(model: Any, cache: RecipeCache, last_B1: torch.Tensor, targets_BT: tor
 
 
 def generate(
-    model: Any, cache: RecipeCache, question_BT: torch.Tensor, cap_tokens: int, stop_id: int
+    model: Any, cache: RecipeCache, question_BT: torch.Tensor, cap_tokens: int, stop_id: int | Collection[int]
 ) -> list[list[int]]:
     """Greedy answers: feed the question through the cache, then one token at a time until all rows stopped.
 
-    A row ends with `stop_id`, included, or after `cap_tokens` tokens; a finished row stays in the batch and
-    its further tokens are dropped.
+    A row ends with `stop_id`, or with one of several, included, or after `cap_tokens` tokens; a finished row stays in
+    the batch and its further tokens are dropped.
     """
+    stops = {stop_id} if isinstance(stop_id, int) else set(stop_id)
+    stops_S = torch.tensor(sorted(stops), device=question_BT.device)
     ids_BT = question_BT
     columns: list[torch.Tensor] = []
-    stopped_B = torch.zeros(question_BT.shape[0], dtype=torch.bool)
+    stopped_B = torch.zeros(question_BT.shape[0], dtype=torch.bool, device=question_BT.device)
     while len(columns) < cap_tokens and not bool(stopped_B.all()):
         ids_BT = model(ids_BT, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
         columns.append(ids_BT)
-        stopped_B |= ids_BT[:, 0] == stop_id
+        stopped_B |= torch.isin(ids_BT[:, 0], stops_S)
     rows: list[list[int]] = torch.cat(columns, dim=1).tolist()
-    return [row[: row.index(stop_id) + 1] if stop_id in row else row for row in rows]
+    return [until(row, stops) for row in rows]
+
+
+def until(row: list[int], stops: Collection[int]) -> list[int]:
+    """The row up to its first stop, included; the whole row if it has none."""
+    return next((row[: at + 1] for at, token in enumerate(row) if token in stops), row)
 
 
 def forced(model: Any, cache: RecipeCache, last_B1: torch.Tensor, steps: int) -> torch.Tensor:

@@ -18,7 +18,8 @@ class OracleCase(Record):
     case: str = doc("`chunk`: the model's own pass over several tokens; `replay`: sdpa on its stored operands.")
     mutation: str | None = doc("Name of the injected fault, null for a clean case.")
     quantity: str = doc(
-        "`output`, `log_normalizer`, `codes` or `scales`; of a fault the first that caught it, else `output`."
+        "`output`, `log_normalizer`, `codes`, `scales`, or `read`: what a model of 16 bits read of what is stored; "
+        "of a fault the first that caught it, else `output`."
     )
     max_abs_error: float = doc("Largest absolute error; of codes and scales the number of differing elements.")
     relative_error: float = doc("Norm of the error over the reference's; of codes and scales the differing share.")

@@ -29,7 +29,7 @@ class Answer(Record):
 
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
-    task: str = doc("`retrieval` or `arithmetic`.")
+    task: str = doc("Name of the endpoint in the study, such as `retrieval` or `arithmetic`.")
     split: str = doc("Split of the item: development or confirmation.")
     item_id: str = doc("Id of the item in its split.")
     item_digest: str = doc("SHA-256 of the item.")
@@ -38,6 +38,21 @@ class Answer(Record):
     parsed: str | None = doc("The answer found in the text, null if none could be read.")
     outcome: str = doc("`correct`, `wrong`, `unreadable` or `truncated`; all but the first count as wrong.")
     tokens: int = doc("Number of generated tokens, the ending newline included.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemLength(Record):
+    """How long an item is in tokens, where a tokenizer decides and the planned length is only come near to."""
+
+    schema: ClassVar[str] = "kassay.item_length/1"
+
+    model: str = doc("Name of the model.")
+    task: str = doc("Name of the endpoint in the study.")
+    item_id: str = doc("Id of the item in its split.")
+    item_digest: str = doc("SHA-256 of the item.")
+    planned_tokens: int = doc("Tokens of the context that the study asks for.")
+    context_tokens: int = doc("Tokens of the context, begin-of-text included where there is one.")
+    question_tokens: int = doc("Tokens of the question.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ class Mutation:
     title: str  # what goes wrong, in words
     applies: Callable[[Recipe], bool]
     inject: Callable[[Stored], Stored]
+    reaches: Callable[[Stored], bool]  # whether what is stored gives the fault anything to change, by its arithmetic
 
 
 def always(recipe: Recipe) -> bool:
@@ -142,6 +143,27 @@ def sign_lost(component: Component) -> Component:
     return replace(component, data_BGSD=data & np.uint8(0x7F)) if whole else component
 
 
+def anywhere(stored: Stored) -> bool:
+    """Every operand."""
+    return True
+
+
+def through_bf16(x: np.ndarray) -> np.ndarray:
+    """FP32 values rounded to BF16."""
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def unlike_bf16(stored: Stored) -> bool:
+    """Not if all quotients are BF16 already: BF16 operands over a power of two, the scale of every 128th such amax."""
+    for each in (stored.keys, stored.values):
+        if each.operand_BGSD is None or each.scale is None:
+            continue
+        powers = np.frexp(each.scale)[0] == 0.5
+        if not (np.all(powers) and np.array_equal(through_bf16(each.operand_BGSD), each.operand_BGSD)):
+            return True
+    return False
+
+
 def double_rounded(component: Component) -> Component:
     """Codes of quotients that were rounded to BF16 first."""
     if component.operand_BGSD is None or component.scale is None or component.decoded_as not in ("e4m3fn", "int8"):
@@ -149,7 +171,7 @@ def double_rounded(component: Component) -> Component:
     stored = formats.format_named(component.decoded_as)
     scale = component.scale
     spread = scale if scale.ndim < 4 else np.repeat(scale, component.operand_BGSD.shape[-1] // scale.shape[-1], -1)
-    quotient = (component.operand_BGSD / spread).astype(ml_dtypes.bfloat16).astype(np.float32)
+    quotient = through_bf16(component.operand_BGSD / spread)
     one = np.ones_like(scale)
     return replace(component, data_BGSD=formats.encode(stored, quotient, one, saturate=True))
 
@@ -186,9 +208,15 @@ def inert(clean: Stored, faulty: Stored) -> bool:
     ) and (clean.causal, clean.first_query) == (faulty.causal, faulty.first_query)
 
 
-def fault(name: str, title: str, applies: Callable[[Recipe], bool], inject: Callable[[Stored], Stored]) -> Mutation:
+def fault(
+    name: str,
+    title: str,
+    applies: Callable[[Recipe], bool],
+    inject: Callable[[Stored], Stored],
+    reaches: Callable[[Stored], bool] = anywhere,
+) -> Mutation:
     """A Mutation in one line."""
-    return Mutation(name=name, title=title, applies=applies, inject=inject)
+    return Mutation(name=name, title=title, applies=applies, inject=inject, reaches=reaches)
 
 
 MUTATIONS: tuple[Mutation, ...] = (
@@ -249,6 +277,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "quotients rounded to BF16 first",
         stores("e4m3fn", "int8"),
         lambda s: both(s, double_rounded),
+        unlike_bf16,
     ),
     fault("bias_forgotten", "key bias not added again", prebiased, lambda s: replace(s, keys=bias_forgotten(s.keys))),
     fault("bias_late", "key bias of the position before", prebiased, lambda s: replace(s, keys=bias_late(s.keys))),

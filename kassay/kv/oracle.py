@@ -22,6 +22,19 @@ decode and division 2 u. For the norm m = 20 stands in, 2e-5 at D = 64 and S = 2
 share cancels, and where logits are larger, the weight lies on few keys. Measured: norm at most 4.0e-6 and
 largest error 2.4e-5 on *fragile* (m = 859, tolerance 8.2e-4), 1.0e-6 and 1.6e-6 on *robust*; the smallest
 of the injected faults 1.4e-3. It judges no model: only whether its attention read what is stored.
+
+A model that computes in 16 bits (unit roundoff u' = 2^-11 of FP16, 2^-8 of BF16; e' half the least subnormal number)
+reads a reconstruction that was rounded to its format and attends with FP32 sums. Its pass is held in two steps. What
+it read may be off what is stored by one rounding of each element, after FP32's of the product:
+
+    |read - stored|  <=  (u' + 4 u) (|stored| + |offset|) + e'
+
+and its output, against attention in float64 on what it *read*, by one rounding of each weight and one of the output:
+
+    |error|  <=  (u (2 sqrt(D) m + 2 sqrt(S) + 2) + u') sum_s w[s] |v[s]|  +  u' |out|  +  S e' max |v|
+
+whose largest element and norm over those of the reference are the two tolerances. The replay from stored operands is
+FP32's and keeps the narrow ones: a fault need not be larger than a 16-bit rounding to be caught.
 """
 
 from dataclasses import dataclass
@@ -33,6 +46,7 @@ import numpy.typing as npt
 
 UNIT_ROUNDOFF = 2.0**-24  # of FP32, nearest even
 TOLERANCE = 2e-5  # relative, FP32 arithmetic on equal operands; derived above
+ROUNDING = {"fp16": (2.0**-11, 2.0**-25), "bf16": (2.0**-8, 2.0**-134)}  # u' and e'
 
 Doubles = npt.NDArray[np.float64]
 
@@ -67,7 +81,7 @@ class Comparison:
     max_abs_error: float  # largest |got - wanted|
     relative_error: float  # |got - wanted| / |wanted|, Euclidean norms of the whole arrays
     tolerance: float  # of relative_error
-    peak_error: float  # largest |got - wanted| over the largest |wanted|
+    peak_error: float  # largest |got - wanted| over the largest |wanted|; of `compare_read` over the element's own size
     peak_tolerance: float  # of peak_error
     within: bool
 
@@ -126,6 +140,28 @@ def compare_bits(got: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Comparison:
     )
 
 
+def compare_read(got_BGSD: npt.NDArray[Any], component: Component, compute: str) -> Comparison:
+    """What a 16-bit model read of a component, element by element against what is stored."""
+    wanted = decoded(component)
+    if got_BGSD.shape != wanted.shape:
+        return compare(got_BGSD, wanted)
+    roundoff, underflow = ROUNDING[compute]
+    limit = roundoff + 4 * UNIT_ROUNDOFF
+    offset = 0.0 if component.offset_GSD is None else np.abs(component.offset_GSD.astype(np.float64))
+    size = np.abs(wanted) + offset + underflow / limit
+    difference = np.abs(got_BGSD.astype(np.float64) - wanted)
+    peak = float((difference / size).max())
+    relative = quotient(float(np.sqrt(np.sum(difference**2))), float(np.sqrt(np.sum(size**2))))
+    return Comparison(
+        max_abs_error=float(difference.max()),
+        relative_error=relative,
+        tolerance=limit,
+        peak_error=peak,
+        peak_tolerance=limit,
+        within=relative <= limit and peak <= limit,
+    )
+
+
 def decoded(component: Component) -> Doubles:
     """x_BGSD in float64 of a stored component: exact (4 and 24 significant bits) but for the sum with an offset."""
     values = code_values(component)
@@ -177,28 +213,62 @@ def reference_attention(
     return out.reshape(b, h, t, d), (np.log(total) + peak).reshape(b, h, t)
 
 
-def peak_tolerance_of(q_BHTD: npt.NDArray[Any], k_BGSD: npt.NDArray[Any]) -> float:
-    """Largest admissible peak_error of FP32 attention on these operands; the second formula's m is taken from them."""
+def arithmetic_error_of(q_BHTD: npt.NDArray[Any], k_BGSD: npt.NDArray[Any]) -> float:
+    """u (2 sqrt(D) m + 2 sqrt(S) + 2): how far FP32 attention may be off on these operands, from which m is taken."""
     b, h, t, d = q_BHTD.shape
     g, s = k_BGSD.shape[1:3]
     q_BGRTD = np.abs(q_BHTD.astype(np.float64)).reshape(b, g, h // g, t, d)
     sums = np.einsum("bgrtd,bgsd->bgrts", q_BGRTD, np.abs(k_BGSD.astype(np.float64)), optimize=True)
     largest_m = sums.max() / np.sqrt(d)
     terms = 2 * np.sqrt(d) * largest_m + 2 * np.sqrt(s) + 2
-    return max(TOLERANCE, float(UNIT_ROUNDOFF * terms))
+    return float(UNIT_ROUNDOFF * terms)
+
+
+def peak_tolerance_of(q_BHTD: npt.NDArray[Any], k_BGSD: npt.NDArray[Any]) -> float:
+    """Largest admissible peak_error of FP32 attention on these operands."""
+    return max(TOLERANCE, arithmetic_error_of(q_BHTD, k_BGSD))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What attention on clean stored operands should return."""
+    """What attention on clean operands should return, and how far its arithmetic may be off."""
 
     out_BHTD: Doubles
     lse_BHT: Doubles
-    peak_tolerance: float
+    peak_tolerance: float  # of the log-normalizer, which is FP32's
+    output_tolerance: float  # of the output's norm
+    output_peak_tolerance: float
 
 
 def reference_of(stored: Stored) -> Reference:
-    """The reference of one layer's clean stored operands."""
+    """The reference of one layer's clean stored operands, for FP32 arithmetic."""
     k_BGSD = decoded(stored.keys)
     out_BHTD, lse_BHT = reference_attention(stored.q_BHTD, k_BGSD, decoded(stored.values))
-    return Reference(out_BHTD=out_BHTD, lse_BHT=lse_BHT, peak_tolerance=peak_tolerance_of(stored.q_BHTD, k_BGSD))
+    peak = peak_tolerance_of(stored.q_BHTD, k_BGSD)
+    return Reference(
+        out_BHTD=out_BHTD,
+        lse_BHT=lse_BHT,
+        peak_tolerance=peak,
+        output_tolerance=TOLERANCE,
+        output_peak_tolerance=peak,
+    )
+
+
+def reference_of_read(
+    q_BHTD: npt.NDArray[Any], k_BGSD: npt.NDArray[Any], v_BGSD: npt.NDArray[Any], compute: str
+) -> Reference:
+    """The reference of what a model that computes in `compute`, a 16-bit format, read."""
+    out_BHTD, lse_BHT = reference_attention(q_BHTD, k_BGSD, v_BGSD)
+    sizes = np.abs(v_BGSD.astype(np.float64))
+    spread_BHTD, _ = reference_attention(q_BHTD, k_BGSD, sizes)
+    roundoff, underflow = ROUNDING[compute]
+    weights = arithmetic_error_of(q_BHTD, k_BGSD) + roundoff
+    flushed = k_BGSD.shape[2] * underflow * float(sizes.max())
+    bound_BHTD = weights * spread_BHTD + roundoff * np.abs(out_BHTD) + flushed
+    return Reference(
+        out_BHTD=out_BHTD,
+        lse_BHT=lse_BHT,
+        peak_tolerance=peak_tolerance_of(q_BHTD, k_BGSD),
+        output_tolerance=quotient(float(np.linalg.norm(bound_BHTD)), float(np.linalg.norm(out_BHTD))),
+        output_peak_tolerance=quotient(float(bound_BHTD.max()), float(np.abs(out_BHTD).max())),
+    )

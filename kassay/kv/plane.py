@@ -67,8 +67,8 @@ def decode(codes: torch.Tensor, scale: torch.Tensor, stored: Format = "e4m3fn") 
 def operand_of(x: torch.Tensor, sixteen: Sixteen = "fp16") -> torch.Tensor:
     """A writer's operand in its 16-bit format. Raises KassayError for NaN and overflow, which the clip would hide."""
     operand = x.to(DTYPES[sixteen])
-    low, high = torch.aminmax(operand)
-    if not (math.isfinite(float(low)) and math.isfinite(float(high))):
+    ends = torch.stack(torch.aminmax(operand)).tolist()  # both at once: a GPU is waited for once
+    if not all(map(math.isfinite, ends)):
         largest = torch.finfo(DTYPES[sixteen]).max
         raise KassayError(
             f"a key or value is not finite in {sixteen.upper()} (largest {largest:.5g}): these recipes cannot store it"

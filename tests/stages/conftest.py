@@ -64,7 +64,7 @@ def robust_scales(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(tmp_path: Path) -> Callable[..., Ran]:
     """A function that runs stages below `tmp_path`."""
 
-    def run(program: str, params: dict[str, Any], inputs: dict[str, Path], *, cpus: int = 1) -> Ran:
+    def run(program: str, params: dict[str, Any], inputs: dict[str, Path], *, cpus: int = 1, gpus: int = 0) -> Ran:
         directory = tmp_path / "stages" / f"{program}-{len(list(tmp_path.glob('stages/*')))}"
         directory.mkdir(parents=True)
         request = {
@@ -75,7 +75,7 @@ def runner(tmp_path: Path) -> Callable[..., Ran]:
             "params": params,
             "inputs": {name: {"path": str(path), "sha256": digest.of_path(path)} for name, path in inputs.items()},
             "attempt": 1,
-            "grant": {"cpus": cpus, "memory_gib": 1, "gpus": 0, "gpu_ids": [], "exclusive": False},
+            "grant": {"cpus": cpus, "memory_gib": 1, "gpus": gpus, "gpu_ids": None if gpus else [], "exclusive": False},
             "roots": [str(paths.ROOT)],
         }
         digest.write_json(directory / paths.REQUEST, request)

@@ -26,11 +26,14 @@ QUALITY: dict[str, Any] = {
     "seed": 1,
     "batch": 2,
     "answer_cap_tokens": 32,
-    "retrieval": {"items": 4, "context_tokens": 250},
-    "arithmetic": {"items": 3, "context_tokens": 128},
-    "nll": {"documents": 2, "context_tokens": 120, "targets": 8},
+    "endpoints": {
+        "retrieval": {"measure": "retrieval", "items": 4, "context_tokens": 250},
+        "arithmetic": {"measure": "arithmetic", "items": 3, "context_tokens": 128},
+        "nll": {"measure": "nll", "documents": 2, "context_tokens": 120, "targets": 8},
+    },
 }
 SPEED = {"model": "robust", "sixteen": "fp16", "batch": 2, "context_tokens": 64, "output_tokens": 4, "seed": 1}
+MEMORY = {"budget_mib": 1, "device_ceiling_gib": 0, "reserved_ceiling_gib": 0}
 
 
 def test_quality_leaves_one_record_per_item_and_recipe(run_stage: Callable[..., Any], robust_scales: Path) -> None:
@@ -51,7 +54,7 @@ def test_scales_of_another_model_are_refused(run_stage: Callable[..., Any], robu
 
 
 def test_memory_agrees_with_the_geometry(run_stage: Callable[..., Any], robust_scales: Path) -> None:
-    params = {**SPEED, "recipes": ["native", "k16v8-d"], "context_tokens": 250}
+    params = {**SPEED, "recipes": ["native", "k16v8-d"], "context_tokens": 250, **MEMORY}
     ran = run_stage("memory", params, {"model": ROBUST, "scales": robust_scales})
     assert ran.code == 0, ran.outcome.reason
     parts = {(body["recipe"], body["part"]): body["payload_bytes"] for body in ran.records("memory_part")}
@@ -59,11 +62,38 @@ def test_memory_agrees_with_the_geometry(run_stage: Callable[..., Any], robust_s
     assert parts["native", "keys"] == tokens * 4 * 2 * 64 * 2
     assert parts["k16v8-d", "values"] == tokens * 4 * 2 * 64
     assert parts["k16v8-d", "value_scales"] == tokens * 4 * 2 * 4
-    assert ran.records("memory_sample")
+    assert parts["native", "weights"] > 0 and parts["native", "staging"] == 2 * parts["native", "keys"]
+    assert parts["k16v8-d", "scratch"] > 0 and ("native", "scratch") in parts
+    assert {body["recipe"] for body in ran.records("memory_sample")} == {"native", "k16v8-d"}
+    windows = ran.records("memory_window")
+    assert [(body["source"], body["answered"] >= 2, body["gap_ns"] > 0) for body in windows] == [
+        ("resident", True, True)
+    ] * 2
+    assert all("no caching allocator" in body["absent"] for body in ran.records("allocator"))
+    gates = {(body["gate"], body["recipe"]): body for body in ran.records("memory_gate")}
+    assert {body["verdict"] for body in gates.values()} == {"pass"} and len(gates) == 4
+    assert gates["equal slots", "k16v8-d"]["slots"] == gates["equal slots", "native"]["slots"] == tokens
+    native, compact = (gates["equal bytes", name] for name in ("native", "k16v8-d"))
+    assert native["slots"] == 2**20 // (2048 * 16) * 16 < compact["slots"]
+    assert compact["observed"] <= compact["limit"] == 2**20
+
+
+def test_a_ceiling_that_nothing_can_observe_is_unmet(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    params = {**SPEED, **MEMORY, "recipes": ["native", "k16v8-d"], "device_ceiling_gib": 76}
+    ran = run_stage("memory", params, {"model": ROBUST, "scales": robust_scales})
+    assert ran.code == 4 and "a ceiling of the device is asked for" in ran.outcome.reason
 
 
 def test_timing_runs_each_cell_in_a_fresh_process(run_stage: Callable[..., Any], robust_scales: Path) -> None:
-    params = {**SPEED, "arms": ["native", "k16v8-f"], "blocks": 1, "pilot_blocks": 0, "warmups": 1, "repetitions": 1}
+    params = {
+        **SPEED,
+        "arms": ["native", "k16v8-f"],
+        "orders": "williams",
+        "blocks": 1,
+        "pilot_blocks": 0,
+        "warmups": 1,
+        "repetitions": 1,
+    }
     ran = run_stage("timing", params, {"model": ROBUST, "scales": robust_scales})
     assert ran.code == 0, ran.stderr
     cells = ran.records("timing_cell")
@@ -79,6 +109,7 @@ def test_sweep_keeps_every_repetition(run_stage: Callable[..., Any], robust_scal
     assert ran.code == 0, ran.stderr
     cells = ran.records("sweep_cell")
     assert [cell["batch"] for cell in cells] == [1, 2, 3]
+    assert all(cell["shared_prefix_tokens"] < 16 for cell in cells)
     assert all(len(cell["elapsed_ns"]) == 3 and min(cell["elapsed_ns"]) > 0 for cell in cells)
 
 
