@@ -10,9 +10,8 @@ escapes; a fault that changes nothing escapes too. A model of 16 bits attends wi
 tolerance on what it read, which is held against what is stored; the replay, and so every fault, is FP32's.
 """
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import ml_dtypes
@@ -21,103 +20,21 @@ import torch
 
 from kassay.backend import capture, checkpoint, inputs, reference, structure
 from kassay.backend.checkpoint import Checkpoint
-from kassay.kinds.oracle import OracleCase
+from kassay.backend.judging import Found, Layer, Verdict, finite, judge
+from kassay.backend.paged_cases import Operands
 from kassay.kv import oracle
 from kassay.kv.cache import Prefilled, RecipeCache, Scales, component_of
 from kassay.kv.expected import quantized
-from kassay.kv.mutation import MUTATIONS, Mutation, inert
-from kassay.kv.oracle import Comparison, Component, Stored
-from kassay.kv.plane import Storage, as_numpy
+from kassay.kv.oracle import Component, Stored
+from kassay.kv.paged import LayerScales
+from kassay.kv.plane import DTYPES, Storage, as_numpy
+from kassay.kv.prebias import KeyBias
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.kv.tasks import retrieval
 from kassay.stage import Metrics, Rejection, Stage, main
 
 SPLIT = "calibration"
-COMPONENTS = ("keys", "values")
 FEWEST_RETRIEVAL_TOKENS = 1 + retrieval.EVALUATION_RECORDS * retrieval.RECORD_CHARACTERS + 1
-
-Found = dict[str, Comparison]  # quantity -> comparison
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layer:
-    """One layer of one recipe after its pass: what is stored, what should be, what the model returned."""
-
-    stored: Stored
-    expected: dict[str, Component]  # of COMPONENTS, by kassay.kv.formats
-    wanted: oracle.Reference
-    got: tuple[np.ndarray, np.ndarray]  # out_BHTD, lse_BHT of the model's pass
-    own: oracle.Reference  # of that pass: `wanted`, or what a model of 16 bits should make of what it read
-    read: Found  # what such a model read against what is stored
-
-
-class Verdict:
-    """Appends the cases of one model and keeps what the verdict needs."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.cases = 0
-        self.ineligible: dict[str, str] = {}  # recipe -> why this model cannot have it: not judged
-        self.missed: list[str] = []
-        self.escaped: list[str] = []
-        self.worst: dict[str, dict[str, Any]] = {}
-        self.caught_by: dict[str, Counter[str]] = {}  # mutation -> quantity, `nothing` if it escaped
-
-    def clean(self, recipe: Recipe, layer: int, case: str, found: Found) -> None:
-        """Record a clean case; each quantity must be within."""
-        for quantity, result in found.items():
-            where = {"recipe": recipe.name, "layer": layer, "case": case}
-            self._append(result, **where, mutation=None, quantity=quantity, caught=None)
-            if not result.within:
-                self.missed.append(f"{recipe.name}, layer {layer}, {case}: {quantity}")
-            if result.worst_ratio >= self.worst.get(quantity, {"ratio": 0.0})["ratio"]:
-                self.worst[quantity] = {"ratio": result.worst_ratio, **where}
-
-    def fault(self, recipe: Recipe, layer: int, mutation: Mutation, found: Found, changed: bool) -> None:
-        """Record a fault by the first quantity that caught it; it must be caught."""
-        by = next((quantity for quantity, result in found.items() if not result.within), None)
-        shown = by or "output"
-        where = {"recipe": recipe.name, "layer": layer, "case": "replay", "mutation": mutation.name}
-        self._append(found[shown], **where, quantity=shown, caught=by is not None)
-        self.caught_by.setdefault(mutation.name, Counter())[by or "nothing"] += 1
-        if by is None:
-            inertly = "" if changed else " (changed nothing)"
-            self.escaped.append(f"{recipe.name}, layer {layer}: {mutation.name}{inertly}")
-
-    def _append(self, result: Comparison, **fields: Any) -> None:
-        self.cases += 1
-        self.stage.append(OracleCase(model=self.stage.params["model"], **fields, **asdict(result)))
-
-    def body(self) -> dict[str, Any]:
-        """The verdict as JSON."""
-        return {
-            "model": self.stage.params["model"],
-            "model_sha256": self.stage.request["inputs"]["model"]["sha256"],
-            "passed": not self.missed and not self.escaped,
-            "tolerance": oracle.TOLERANCE,
-            "worst_over_tolerance": {
-                name: worst | {"ratio": finite(worst["ratio"])} for name, worst in self.worst.items()
-            },
-            "mutations": [
-                row(mutation, self.caught_by[mutation.name])
-                for mutation in MUTATIONS
-                if mutation.name in self.caught_by
-            ],
-            "ineligible": self.ineligible,
-            "missed": self.missed,
-            "escaped": self.escaped,
-        }
-
-
-def row(mutation: Mutation, by: Counter[str]) -> dict[str, Any]:
-    """One line of the mutation table."""
-    return {
-        "mutation": mutation.name,
-        "title": mutation.title,
-        "cases": by.total(),
-        "caught": by.total() - by["nothing"],
-        "caught_by": {quantity: count for quantity, count in by.items() if quantity != "nothing"},
-    }
 
 
 def run(stage: Stage) -> Metrics | Rejection:
@@ -137,7 +54,8 @@ def run(stage: Stage) -> Metrics | Rejection:
         cache = reference.filled(model, recipe, scales, context, chunk_BT.shape[1])
         with capture.captured(model, cache) as reads:
             model(chunk_BT, past_key_values=cache, use_cache=True)
-        for index, layer in enumerate(layers(recipe, cache, scales, context, reads, loaded.compute)):
+        key_bias = structure.key_bias_of(model) if recipe.prebias else None
+        for index, layer in enumerate(layers(recipe, cache, scales, context, reads, loaded.compute, key_bias)):
             judge(verdict, recipe, index, layer)
         stage.progress(done + 1, len(recipes), "recipes")
     return conclude(stage, verdict)
@@ -162,6 +80,7 @@ def layers(
     context: Prefilled,
     reads: list[capture.Read],
     compute: str,
+    key_bias: KeyBias | None,
 ) -> Iterator[Layer]:
     """The layers of one pass, one at a time."""
     held = {(storage.layer, storage.part): in_use(storage) for storage in cache.storages()}
@@ -193,6 +112,14 @@ def layers(
             got=(read.out_BHTD.numpy(), capture.log_normalizer(read.q_BHTD, read.k_BGSD, seen_TS).numpy()),
             own=own,
             read=found,
+            operands=Operands(
+                k_BGSD=together(recipe, k_BGSD, read.new_k_BGTD),
+                v_BGSD=together(recipe, v_BGSD, read.new_v_BGTD),
+                q_BHTD=read.q_BHTD.float(),
+            ),
+            scales=LayerScales(keys=number(k_scale), values=number(v_scale)),
+            offset=cache.stored[index].key_plane.rule.offset,
+            rotated_GSD=None if key_bias is None else rotation_of(key_bias, index, keys.shape[2]),
         )
 
 
@@ -209,6 +136,22 @@ def fixed_scale(recipe: Recipe, scales: Scales, part: Literal["key", "value"], l
     if recipe.policy != "fixed":
         return None
     return np.asarray(scales[component_of(recipe, part)][layer], np.float32)
+
+
+def together(recipe: Recipe, context_BGSD: torch.Tensor, chunk_BGTD: torch.Tensor) -> torch.Tensor:
+    """16-bit operands of context and chunk on the host, as a writer takes them."""
+    return torch.cat([context_BGSD.cpu(), chunk_BGTD.cpu().to(DTYPES[recipe.sixteen])], dim=2)
+
+
+def number(scale: np.ndarray | None) -> float | None:
+    """A fixed scale as a number."""
+    return None if scale is None else float(scale)
+
+
+def rotation_of(key_bias: KeyBias, layer: int, tokens: int) -> oracle.Doubles:
+    """The rotated bias of one layer in float64."""
+    bias, frequencies = key_bias.bias_LHD[layer].cpu().numpy(), key_bias.frequencies.cpu().numpy()
+    return oracle.rotated_bias(bias, frequencies, key_bias.scaling, tokens)
 
 
 def rotated(cache: RecipeCache, layer: int) -> np.ndarray | None:
@@ -237,41 +180,6 @@ def found_component(
     return replace(expected, data_BGSD=held[layer, f"{part}s"], scale=scale, other_scale=other)
 
 
-def judge(verdict: Verdict, recipe: Recipe, index: int, layer: Layer) -> None:
-    """The clean cases of one layer, then its faults."""
-    verdict.clean(recipe, index, "chunk", attention(layer.own, layer.got) | layer.read | bits(layer, layer.stored))
-    verdict.clean(recipe, index, "replay", attention(layer.wanted, capture.replay(layer.stored)))
-    for mutation in MUTATIONS:
-        if mutation.applies(recipe) and mutation.reaches(layer.stored):
-            faulty = mutation.inject(layer.stored)
-            found = attention(layer.wanted, capture.replay(faulty)) | bits(layer, faulty)
-            verdict.fault(recipe, index, mutation, found, not inert(layer.stored, faulty))
-
-
-def attention(wanted: oracle.Reference, got: tuple[np.ndarray, np.ndarray]) -> Found:
-    """Output and log-normalizer against a reference on clean operands."""
-    tolerance, peak = wanted.output_tolerance, wanted.output_peak_tolerance
-    return {
-        "output": oracle.compare(got[0], wanted.out_BHTD, peak_tolerance=peak, tolerance=tolerance),
-        "log_normalizer": oracle.compare(got[1], wanted.lse_BHT, peak_tolerance=wanted.peak_tolerance),
-    }
-
-
-def bits(layer: Layer, stored: Stored) -> Found:
-    """Codes and scales of both components bit for bit, the worse component of each."""
-    found: dict[str, Comparison] = {}
-    for name in COMPONENTS:
-        holds: Component = getattr(stored, name)
-        should = layer.expected[name]
-        results = {"codes": oracle.compare_bits(holds.data_BGSD, should.data_BGSD)}
-        if holds.scale is not None and should.scale is not None:
-            results["scales"] = oracle.compare_bits(holds.scale, should.scale)
-        for quantity, result in results.items():
-            if quantity not in found or result.max_abs_error > found[quantity].max_abs_error:
-                found[quantity] = result
-    return found
-
-
 def conclude(stage: Stage, verdict: Verdict) -> Metrics | Rejection:
     """Passed if every clean case is within and every fault was caught."""
     body = verdict.body()
@@ -288,11 +196,6 @@ def conclude(stage: Stage, verdict: Verdict) -> Metrics | Rejection:
     found = {"clean comparisons missed": verdict.missed, "faults escaped": verdict.escaped}
     said = [f"{len(names)} {what} ({names[0]})" for what, names in found.items() if names]
     return stage.rejected("; ".join(said), **metrics)
-
-
-def finite(error: float) -> float | None:
-    """The error to four digits, null where it is not finite."""
-    return float(f"{error:.4g}") if np.isfinite(error) else None
 
 
 if __name__ == "__main__":

@@ -40,6 +40,10 @@ class Batch:
     lengths_R: torch.Tensor
     queries_R: tuple[int, ...]
 
+    def same(self, other: "Batch") -> bool:
+        """Whether the two say the same."""
+        return torch.equal(self.table_RX, other.table_RX) and torch.equal(self.lengths_R, other.lengths_R)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PageFault:
@@ -196,10 +200,12 @@ def swapped_pages(batch: Batch, shape: PagedShape) -> Batch:
 
 
 def of_next_request(batch: Batch, shape: PagedShape) -> Batch:
-    """The last page of each whole request is that of another one: stale, or handed out twice."""
+    """The second page of each of two whole requests is the other one's: stale, or handed out twice.
+
+    Not the first or the last, which hold the same text in all requests where a task begins or asks alike.
+    """
     table_RX = batch.table_RX.clone()
-    last = (int(batch.lengths_R[-1]) - 1) // shape.page_tokens
-    table_RX[-1, last], table_RX[-2, last] = batch.table_RX[-2, last], batch.table_RX[-1, last]
+    table_RX[-1, 1], table_RX[-2, 1] = batch.table_RX[-2, 1], batch.table_RX[-1, 1]
     return replace(batch, table_RX=table_RX)
 
 
@@ -234,7 +240,7 @@ def one_token_long(batch: Batch, shape: PagedShape) -> Batch:
 
 PAGE_FAULTS: tuple[PageFault, ...] = (
     PageFault(name="pages_swapped", title="two pages of a sequence swapped", inject=swapped_pages),
-    PageFault(name="page_of_another_request", title="last page of another request", inject=of_next_request),
+    PageFault(name="page_of_another_request", title="one page of another request", inject=of_next_request),
     PageFault(
         name="page_of_an_earlier_request",
         title="a page that was freed and not written again",

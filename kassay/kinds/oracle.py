@@ -15,11 +15,15 @@ class OracleCase(Record):
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
     layer: int = doc("Layer from 0.")
-    case: str = doc("`chunk`: the model's own pass over several tokens; `replay`: sdpa on its stored operands.")
+    case: str = doc(
+        "`chunk`: the model's own pass over several tokens; `rotation`: the key bias as it is taken off; `replay`: sdpa "
+        "on the stored operands; `paged-fresh`, `paged-decode`, `paged-mixed`: the same in pages, all tokens or the "
+        "last one asking; `paged-moved`: other pages, another order of writing and of requests."
+    )
     mutation: str | None = doc("Name of the injected fault, null for a clean case.")
     quantity: str = doc(
-        "`output`, `log_normalizer`, `codes`, `scales`, or `read`: what a model of 16 bits read of what is stored; "
-        "of a fault the first that caught it, else `output`."
+        "`output`, `log_normalizer`, `codes`, `scales`, `key_offset`, `storage` (planes that share one), or `read`: "
+        "what a model of 16 bits read of what is stored; of a fault the first that caught it, else `output`."
     )
     max_abs_error: float = doc("Largest absolute error; of codes and scales the number of differing elements.")
     relative_error: float = doc("Norm of the error over the reference's; of codes and scales the differing share.")

@@ -12,7 +12,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from kassay import digest, loaded
 from kassay import stage as frame
-from kassay.backend import reference
+from kassay.backend import judging, reference
+from kassay.backend.paged_cases import PAGE_FAULTS
 from kassay.kinds.oracle import OracleCase
 from kassay.kv import formats, plane
 from kassay.kv.calibrate import SCHEMA, AmaxFold, by_component
@@ -25,7 +26,7 @@ from tests.tiny import torch_as_it_was  # noqa: F401  an autouse fixture
 PROGRAM = Path(__file__).parents[2] / "stages" / "oracle.py"
 
 HELD = [recipe for recipe in RECIPES if not recipe.prebias]  # the tiny model has no key bias
-APPLYING = [mutation for mutation in MUTATIONS if any(mutation.applies(recipe) for recipe in HELD)]
+FAULTS = len(PAGE_FAULTS) + sum(any(mutation.applies(recipe) for recipe in HELD) for mutation in MUTATIONS)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_the_clean_tree_passes(execute, context_tokens):
     code, outcome, verdict, records = execute(context_tokens)
     assert (verdict["missed"], verdict["escaped"]) == ([], [])
     assert (code, verdict["passed"]) == (0, True)
-    assert outcome["metrics"]["mutations caught"] == f"{len(APPLYING)} of {len(APPLYING)}"
+    assert outcome["metrics"]["mutations caught"] == f"{FAULTS} of {FAULTS}"
     assert 0 < outcome["metrics"]["worst error over tolerance"] < 0.5
     assert outcome["metrics"]["cases"] == len(records)
     clean = [record for record in records if record.mutation is None]
@@ -117,6 +118,12 @@ def test_the_clean_tree_passes(execute, context_tokens):
         for recipe in HELD
         for layer in (0, 1)
         if mutation.applies(recipe)
+    } | {
+        (recipe.name, layer, fault.name)
+        for fault in PAGE_FAULTS
+        for recipe in HELD
+        for layer in (0, 1)
+        if recipe.policy != "tensor"
     }
 
 
@@ -167,7 +174,9 @@ def test_a_nan_is_rejected(execute, program, monkeypatch):
     code, outcome, verdict, _ = execute()
     assert (code, verdict["passed"]) == (3, False)
     assert outcome["metrics"]["worst error over tolerance"] is None
-    assert len(verdict["missed"]) == 2 * 2 * len(HELD)  # cases times layers
+    paged = [recipe for recipe in HELD if recipe.policy != "tensor"]
+    assert len(verdict["missed"]) == 2 * (2 * len(HELD) + 3 * len(paged))  # layers times cases
+    assert set(verdict["unpaged"]) == {recipe.name for recipe in HELD} - {recipe.name for recipe in paged}
 
 
 def test_nan_in_the_reconstruction_never_passes(execute, monkeypatch):
@@ -180,12 +189,12 @@ def test_nan_in_the_reconstruction_never_passes(execute, monkeypatch):
 
 def test_a_fault_that_escapes_is_rejected(execute, program, monkeypatch):
     harmless = replace(MUTATIONS[-1], name="harmless", applies=lambda recipe: True, inject=lambda stored: stored)
-    monkeypatch.setattr(program, "MUTATIONS", (*MUTATIONS, harmless))
+    monkeypatch.setattr(judging, "MUTATIONS", (*MUTATIONS, harmless))
     code, outcome, verdict, _ = execute()
     assert code == 3
     assert "faults escaped (native, layer 0: harmless (changed nothing))" in outcome["reason"]
     assert len(verdict["escaped"]) == 2 * len(HELD)
-    assert outcome["metrics"]["mutations caught"] == f"{len(APPLYING)} of {len(APPLYING) + 1}"
+    assert outcome["metrics"]["mutations caught"] == f"{FAULTS} of {FAULTS + 1}"
 
 
 def test_scales_of_another_model_are_refused(execute):

@@ -112,6 +112,19 @@ def test_prebias_repairs_retrieval_where_there_is_a_bias(
     assert not [text for text in probed["prebias", "robust"].records("probe_text") if "prebias" in text["arm"]]
 
 
+def test_the_oracle_judges_prebias_too(probed: dict[tuple[str, str], Ran], run_stage: Callable[..., Ran]) -> None:
+    scales = probed["prebias", "fragile"].directory.parent / "calibrate-5" / "scales.json"
+    params = {"model": "fragile", "sixteen": "fp16", "context_tokens": 60, "batch": 2, "seed": 1}
+    recipes = ["prebias-k8v8-d", "prebias-k8v8-f"]
+    ran = run_stage("oracle", params | {"recipes": recipes}, {"model": MODELS / "fragile", "scales": scales})
+    assert ran.code == 0, ran.outcome.reason
+    cases = ran.records("oracle_case")
+    rotated = [case for case in cases if case["quantity"] == "key_offset"]
+    assert len(rotated) == 8 and all(case["within"] and case["peak_error"] > 0 for case in rotated)
+    faults = {case["mutation"] for case in cases if case["caught"]}
+    assert {"bias_forgotten", "bias_late", "pages_swapped", "one_slot_too_many"} <= faults
+
+
 def test_an_arm_that_saw_other_texts_is_no_pair(
     probed: dict[tuple[str, str], Ran], tmp_path: Path, run_stage: Callable[..., Ran]
 ) -> None:
