@@ -211,6 +211,12 @@ ALLOWED = {
     "kassay.kv.rounding": {"numpy"},
     "kassay.kv.geometry": set(),
     "kassay.kv.oracle": {"numpy", "ml_dtypes"},
+    "kassay.kv.pages": set(),
+    "kassay.kernels.host": set(),
+    "kassay.kernels.shape": set(),
+    "kassay.kernels.split": set(),
+    "kassay.kernels.tuning": set(),
+    "kassay.kernels.device": {"triton"},
 }
 NO_TORCH = "cli config plan engine run record report identity rundir stats published host".split()
 

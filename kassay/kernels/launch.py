@@ -1,0 +1,168 @@
+"""Decode attention over pages: the launcher of kassay.kernels.device.attention.
+
+Axes: B sequences, H query heads, G KV heads, D head dim, X pages of a sequence, C splits.
+
+A `Decode` is made once for a layer's shape, a largest batch and a largest length: it owns the workspace of the splits,
+so that calls allocate nothing and a CUDA graph can hold them. Lengths and tables are read on the device, at each
+replay. Out of one launch an eager call costs 0.1 ms on a host CPU: capture it, or measure Python.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import triton
+
+from kassay.errors import KassayError
+from kassay.kernels.device.attention import attention_merge, attention_split
+from kassay.kernels.host import INTERPRETER, Host
+from kassay.kernels.shape import FOLDS, DecodeShape, require
+from kassay.kernels.split import Cut, chunk_of, cut_of
+from kassay.kv.paged import PagedLayer, PagedPlane
+from kassay.kv.plane import DTYPES
+
+
+def host_of(device: torch.device) -> Host:
+    """The device as rules see it; the interpreter's where Triton interprets."""
+    if triton.knobs.runtime.interpret:
+        return INTERPRETER
+    if device.type != "cuda":
+        raise KassayError(f"kernels run on a GPU, not on `{device}`; TRITON_INTERPRET=1 interprets them")
+    found = torch.cuda.get_device_properties(device)
+    hip = torch.version.hip is not None
+    return Host(
+        name=found.name,
+        backend="hip" if hip else "cuda",
+        capability=0 if hip else 10 * found.major + found.minor,
+        processors=found.multi_processor_count,
+        shared_bytes=getattr(found, "shared_memory_per_block_optin", 64 * 1024),
+        shared_bytes_each=getattr(found, "shared_memory_per_multiprocessor", 64 * 1024),
+        registers_each=getattr(found, "regs_per_multiprocessor", 65536),
+        bytes_per_us=2e-3 * getattr(found, "memory_clock_rate", 0) * getattr(found, "memory_bus_width", 0) / 8 or 2e6,
+    )
+
+
+def shape_of(layer: PagedLayer, query_heads: int) -> DecodeShape:
+    """The shape of calls on this layer."""
+    held = layer.shape
+    return DecodeShape(
+        recipe=layer.recipe,
+        query_heads=query_heads,
+        kv_heads=held.kv_heads,
+        head_dim=held.head_dim,
+        page_tokens=held.page_tokens,
+    )
+
+
+class Decode:
+    """Attention of one new token of each sequence over its pages."""
+
+    def __init__(
+        self, shape: DecodeShape, host: Host, device: torch.device, batch: int, tokens: int, cut: Cut | None = None
+    ) -> None:
+        require(host, shape)
+        self.shape, self.host, self.device, self.batch, self.tokens = shape, host, device, batch, tokens
+        self.cut = cut or cut_of(shape, host, batch, tokens, uneven=True)
+        self.chunk = chunk_of(tokens, self.cut.splits, self.cut.tile.tokens)
+        used = -(-max(1, tokens) // self.chunk)  # whole steps may leave the last splits without a token
+        self.cut = replace(self.cut, splits=used)
+        rows = batch * shape.query_heads * used if used > 1 else 0
+        self.part = torch.empty(rows * shape.head_dim, dtype=torch.float32, device=device)
+        self.part_lse = torch.empty(rows, dtype=torch.float32, device=device)
+
+    def __call__(
+        self,
+        q_BHD: torch.Tensor,
+        layer: PagedLayer,
+        table_BX: torch.Tensor,
+        lengths_B: torch.Tensor,
+        out_BHD: torch.Tensor | None = None,
+        lse_BH: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """out_BHD in q's format and lse_BH (FP32, natural logarithm; -inf and 0 for a sequence of no token).
+
+        Raises KassayError for operands of another shape, format, device or layout. Values are not looked at: a page
+        or a length out of range is the caller's fault, as everything that needs a copy to the host.
+        """
+        self._check(q_BHD, layer, table_BX, lengths_B)
+        out = torch.empty_like(q_BHD) if out_BHD is None else out_BHD
+        lse = torch.empty(q_BHD.shape[:2], dtype=torch.float32, device=q_BHD.device) if lse_BH is None else lse_BH
+        grid = (self.shape.programs, self.cut.splits, len(q_BHD))
+        several = self.cut.splits > 1
+        planes = (words(layer.keys), words(layer.values), scales(layer.keys, lse), scales(layer.values, lse))
+        outs = (self.part, self.part_lse) if several else (out, lse)
+        attention_split[grid](
+            q_BHD, *planes, table_BX, lengths_B, *outs,
+            self.shape.head_dim**-0.5, self.chunk, table_BX.stride(0),
+            table_BX.shape[1] * self.shape.page_tokens, self.cut.splits, **self.options()
+        )  # fmt: skip
+        if several:
+            self._merge(out, lse)
+        return out, lse
+
+    def options(self) -> dict[str, Any]:
+        """Compile-time arguments of the split kernel."""
+        shape, tile = self.shape, self.cut.tile
+        dynamic = shape.recipe.policy == "dynamic"
+        return {
+            "KV_HEADS": shape.kv_heads,
+            "GROUP": shape.group,
+            "D": shape.head_dim,
+            "PAGE": shape.page_tokens,
+            "K_FORMAT": shape.key_number,
+            "V_FORMAT": shape.value_number,
+            "K_DYNAMIC": dynamic and shape.key_number != 0,
+            "V_DYNAMIC": dynamic and shape.value_number != 0,
+            "FOLD": FOLDS[shape.value_number] if dynamic else 0,
+            "SEVERAL": self.cut.splits > 1,
+            "BLOCK_R": shape.rows,
+            "BLOCK_N": tile.tokens,
+            "ASM": self.host.converts_e4m3,
+            "WIDE": self.host.backend == "interpreter" and shape.recipe.sixteen == "bf16",
+            "PDL": self.cut.splits > 1 and self.host.launches_dependents,
+            "num_warps": tile.warps,
+            "num_stages": tile.stages,
+        }
+
+    def _merge(self, out: torch.Tensor, lse: torch.Tensor) -> None:
+        pdl = self.host.launches_dependents
+        launch = {"launch_pdl": True} if pdl else {}
+        attention_merge[(out.shape[0] * out.shape[1],)](
+            self.part, self.part_lse, out, lse, self.cut.splits, D=self.shape.head_dim,
+            BLOCK_C=triton.next_power_of_2(self.cut.splits), PDL=pdl, num_warps=4, **launch
+        )  # fmt: skip
+
+    def _check(self, q_BHD: torch.Tensor, layer: PagedLayer, table: torch.Tensor, lengths: torch.Tensor) -> None:
+        if shape_of(layer, self.shape.query_heads) != self.shape:
+            raise KassayError(f"these kernels are for {self.shape}, the layer is another")
+        b, width = len(q_BHD), table.shape[-1] * self.shape.page_tokens
+        wanted = (b, self.shape.query_heads, self.shape.head_dim)
+        if b > self.batch or tuple(q_BHD.shape) != wanted or q_BHD.dtype != DTYPES[self.shape.recipe.sixteen]:
+            raise KassayError(
+                f"q is {tuple(q_BHD.shape)} of {q_BHD.dtype}, allowed are up to {self.batch} sequences of {wanted[1:]} "
+                f"in {self.shape.recipe.sixteen}"
+            )
+        if table.dtype != torch.int32 or table.ndim != 2 or len(table) != b or table.stride(1) != 1:
+            raise KassayError(f"the block table is {tuple(table.shape)} of {table.dtype}, wanted is int32 ({b}, pages)")
+        if width < self.tokens:
+            raise KassayError(f"a block table of {width} tokens does not cover the {self.tokens} that were planned")
+        if lengths.dtype != torch.int32 or tuple(lengths.shape) != (b,):
+            raise KassayError(f"lengths are {tuple(lengths.shape)} of {lengths.dtype}, wanted is int32 ({b},)")
+        for name, each in (("q", q_BHD), ("lengths", lengths)):
+            if not each.is_contiguous():
+                raise KassayError(f"{name} is not contiguous")
+        places = {each.device for each in (q_BHD, table, lengths, layer.keys.data_PSHW, self.part)}
+        if len(places) > 1:
+            raise KassayError(f"operands lie on {sorted(map(str, places))}, wanted is one device")
+
+
+def words(plane: PagedPlane) -> torch.Tensor:
+    """A plane's codes as 16-bit words, its 16-bit numbers as they are."""
+    return plane.data_PSHW if plane.sixteen_bit else plane.data_PSHW.view(torch.int16)
+
+
+def scales(plane: PagedPlane, none: torch.Tensor) -> torch.Tensor:
+    """A plane's scales; `none`, which is not read, where it has none."""
+    if plane.scale_PHSG is not None:
+        return plane.scale_PHSG
+    return none if plane.scale is None else plane.scale

@@ -1,0 +1,26 @@
+"""Kernels run under Triton's interpreter here: whether a function is interpreted is decided when it is defined."""
+
+import os
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+if find_spec("triton"):
+    assert "triton" not in sys.modules or os.environ.get("TRITON_INTERPRET") == "1", (
+        "something imported triton before the kernels' tests could ask for its interpreter"
+    )
+    asked = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "1"
+    import kassay.kernels.store
+    import kassay.kernels.unfused  # noqa: F401
+    import tests.kernels.unpacking  # noqa: F401
+
+    if asked is None:
+        del os.environ["TRITON_INTERPRET"]
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton asks again at its first launch."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")

@@ -1,0 +1,175 @@
+"""Shapes, splits and the book of tuned cuts: rules in plain Python."""
+
+from pathlib import Path
+
+import pytest
+
+from kassay.errors import KassayError
+from kassay.kernels.host import H200, INTERPRETER, Host
+from kassay.kernels.shape import FOLDS, DecodeShape, refusals, require, supports
+from kassay.kernels.split import (
+    TILES,
+    Cut,
+    Tile,
+    assumed_residents,
+    assumed_shared_bytes,
+    candidates,
+    chunk_of,
+    cut_of,
+    estimate_us,
+    filling,
+    quantization,
+    residents,
+    token_bytes,
+)
+from kassay.kernels.tuning import Book, fastest, key_of, source_version
+from kassay.kv import formats
+from kassay.kv.recipe import recipe_named
+
+
+def shape(recipe: str = "k16v8-d", query: int = 32, heads: int = 8, dim: int = 128, page: int = 16) -> DecodeShape:
+    return DecodeShape(recipe=recipe_named(recipe), query_heads=query, kv_heads=heads, head_dim=dim, page_tokens=page)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (shape(query=33), "33 query heads are no multiple of 8 KV heads"),
+        (shape(dim=96), "head dim 96, allowed are (64, 128)"),
+        (shape(page=64), "pages of 64 tokens, allowed are (1, 8, 16, 32)"),
+        (shape("k16v8-t"), "`k16v8-t`: scale policy `tensor`"),
+        (shape("k4v4-g32"), "`k4v4-g32`: scale policy `group`"),
+        (shape("prebias-k8v8-d"), "`prebias-k8v8-d`: pre-biased keys"),
+    ],
+)
+def test_what_is_not_supported_is_named(given: DecodeShape, reason: str) -> None:
+    assert not supports(H200, given)
+    assert any(reason in each for each in refusals(H200, given))
+
+
+def test_all_reasons_are_told_at_once_and_an_old_device_is_one() -> None:
+    old = Host(**{**H200.__dict__, "name": "a V100", "capability": 70})
+    with pytest.raises(KassayError, match=r"head dim 96.*a V100 is sm_70"):
+        require(old, shape(dim=96))
+    assert supports(INTERPRETER, shape())
+
+
+@pytest.mark.parametrize(("query", "rows", "programs"), [(8, 16, 8), (128, 16, 8), (256, 32, 8), (568, 64, 16)])
+def test_rows_and_programs(query: int, rows: int, programs: int) -> None:
+    assert (shape(query=query).rows, shape(query=query).programs) == (rows, programs)
+
+
+def test_a_weight_times_the_largest_scale_is_an_fp16_number() -> None:
+    for number, name in ((1, "e4m3fn"), (2, "int8"), (3, "int4")):
+        largest = 65504 * float(formats.reciprocal(formats.format_named(name)))
+        assert 30000 < largest * 2 ** FOLDS[number] < 65504
+
+
+@pytest.mark.parametrize(
+    ("registers", "kilobytes", "warps", "counted"),
+    [
+        (96, 71.7, 4, 3),
+        (187, 107.5, 4, 2),
+        (194, 16.6, 1, 8),
+        (255, 107.5, 4, 2),
+        (168, 39.9, 2, 5),
+        (166, 12.9, 1, 12),
+    ],
+)
+def test_residents_are_those_that_ncu_counted(registers: int, kilobytes: float, warps: int, counted: int) -> None:
+    """Six kernels on an H200: registers and shared memory of each, programs of a multiprocessor."""
+    assert residents(H200, registers, int(kilobytes * 1000), warps) == counted
+
+
+@pytest.mark.parametrize(
+    ("recipe", "tile", "held"), [("native", (64, 4, 3), 3), ("k16v8-d", (128, 4, 3), 2), ("k8v8-d", (64, 2, 3), 5)]
+)
+def test_residents_assumed_before_compilation(recipe: str, tile: tuple[int, int, int], held: int) -> None:
+    given = Tile(tokens=tile[0], warps=tile[1], stages=tile[2])
+    assert assumed_residents(H200, shape(recipe), given) == held
+
+
+def test_every_tile_fits_an_h200_and_what_does_not_is_left_out() -> None:
+    assert all(assumed_shared_bytes(shape("native"), tile) < H200.shared_bytes for tile in TILES)
+    small = Host(**{**H200.__dict__, "name": "a small one", "shared_bytes": 64 * 1024})
+    assert {cut.tile.tokens for cut in candidates(shape("native"), small, 1, 4096)} == {16, 32, 64}
+    with pytest.raises(KassayError, match="a small one has 1024 bytes of shared memory"):
+        cut_of(shape(), Host(**{**small.__dict__, "shared_bytes": 1024}), 1, 4096, uneven=False)
+
+
+def test_splits_fill_one_wave_or_the_last_one() -> None:
+    slots = 2 * 132
+    assert filling(8, 1024, 128, slots) == [1, 8]  # eight steps: no more than one split each
+    assert filling(8, 32768, 128, slots) == [1, 16, 33, 64]
+    assert filling(1024, 8192, 128, slots) == [1, 2, 3, 4]
+    assert filling(8, 1, 128, slots) == [1]
+
+
+def test_a_short_last_wave_costs_nearly_a_whole_one() -> None:
+    assert quantization(1.0) == quantization(2.0) == 1.0
+    assert quantization(1.3) == pytest.approx(1.9 / 1.3)
+    assert quantization(1.95) == pytest.approx(1.0)
+    assert quantization(0.5) == pytest.approx(1.8)
+
+
+def test_a_cut_is_one_split_where_the_device_is_full_and_many_where_it_is_not() -> None:
+    for recipe in ("native", "k16v8-d", "k8v8-d", "k4v4-d"):
+        assert cut_of(shape(recipe), H200, 1, 32768, uneven=False).splits > 8
+        assert cut_of(shape(recipe), H200, 128, 32768, uneven=False).splits <= 3
+        assert cut_of(shape(recipe), H200, 64, 16384, uneven=True).splits >= 8
+
+
+def test_an_estimate_is_never_below_the_bytes_at_full_bandwidth() -> None:
+    for recipe in ("native", "k8v8-d", "k4v4-d"):
+        given = shape(recipe)
+        for cut in candidates(given, H200, 32, 8192):
+            floor = 32 * 8192 * token_bytes(given) / H200.bytes_per_us
+            assert floor < estimate_us(given, H200, 32, 8192, cut) < 20 * floor
+
+
+def test_chunks_cover_all_tokens_in_whole_steps() -> None:
+    for tokens in (1, 31, 32, 33, 1000):
+        for splits in range(1, 9):
+            chunk = chunk_of(tokens, splits, 32)
+            assert chunk % 32 == 0
+            assert splits * chunk >= tokens
+
+
+def test_a_book_keeps_cuts_under_the_device_s_name(tmp_path: Path) -> None:
+    cut = Cut(tile=Tile(tokens=64, warps=2, stages=3), splits=5)
+    version = source_version("3.6.0")
+    key = key_of(H200, shape(), 32, 8192, version)
+    Book(tmp_path / "book.json").keep(key, cut, 1e-4)
+    book = Book(tmp_path / "book.json")
+    assert book.cut(key) == cut
+    assert key_of(H200, shape(), 32, 5000, version) == key
+    others = (
+        key_of(INTERPRETER, shape(), 32, 8192, version),
+        key_of(H200, shape("k16v8-f"), 32, 8192, version),
+        key_of(H200, shape(), 32, 8192, "triton 3.4.0 another"),
+    )
+    assert all(book.cut(other) is None for other in others)
+
+
+def test_a_damaged_book_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "book.json").write_text("{")
+    with pytest.raises(KassayError, match="no book of tuned kernels"):
+        Book(tmp_path / "book.json")
+    (tmp_path / "book.json").write_text('{"a": {"tokens": 64}}')
+    with pytest.raises(KassayError, match="is no cut"):
+        Book(tmp_path / "book.json").cut("a")
+
+
+def test_the_fastest_cut_is_taken_and_what_failed_is_said() -> None:
+    cuts = candidates(shape(), H200, 32, 8192)
+    assert {cut.tile for cut in cuts} == set(TILES)
+    broken = cuts[0]
+
+    def seconds(cut: Cut) -> float:
+        if cut == broken:
+            raise RuntimeError("out of shared memory")
+        return float(cuts.index(cut))
+
+    assert fastest(cuts, seconds) == (cuts[1], 1.0, {broken: "out of shared memory"})
+    with pytest.raises(KassayError, match="no cut ran: out of shared memory"):
+        fastest([broken], seconds)
