@@ -19,6 +19,7 @@
 #   make watch [RUN=<run id>]                the same, live, until it ends; ends with its exit code
 #   make logs STAGE=<stage> [RUN=<run id>]   a stage's output, followed while it runs
 #   make report [RUN=<run id>]               render a run's report again from its records
+#   make audit [RUN=<run id>]                derive every verdict again from raw records; a difference is an error
 #   make mirror [RUN=<run id>]               send to W&B or trackio what they do not hold yet
 #   make kv-size MODEL=<model>               bytes per token and page of each recipe; RECIPE= BUDGET=40GiB: what fits
 #   make kv-offload, make kv-traffic         GB/s to move a cache in time; its share of a step's bytes (no model runs)
@@ -29,6 +30,7 @@
 #   make slurm-trial [TRIAL=<profile>]       a study on a throw-away cluster while jobs, a node and the driver are killed
 #   make kill-trial [KILLS=<n>]              the kill campaign of the tests, n times as long (10)
 #   make bench                               the orchestrator beside ninja, doit and snakemake
+#   make bench-cache                         the reference cache beside transformers' own: decode time, memory
 #
 # KASSAY_PATH=<folder>[:…] adds trees with workflows, stages and defconfigs of your own. VENV=<path> uses another
 # framework environment; STACK_PYTHON=<python> an existing torch environment.
@@ -39,11 +41,11 @@ PYTHON ?= python3
 KASSAY = KASSAY_MAKE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-VERBS = plan doctor estimate freeze-protocol status watch logs report mirror help menuconfig nconfig oldconfig olddefconfig \
+VERBS = plan doctor estimate freeze-protocol status watch logs report audit mirror help menuconfig nconfig oldconfig olddefconfig \
 	savedefconfig listdefconfigs listnewconfig helpconfig randconfig diffconfig
 KV_VERBS = kv-size kv-offload kv-traffic
 
-.PHONY: run $(VERBS) $(KV_VERBS) check slurm-trial kill-trial bench setup FORCE
+.PHONY: run $(VERBS) $(KV_VERBS) check slurm-trial kill-trial bench bench-cache setup FORCE
 .NOTPARALLEL:
 
 run: setup
@@ -81,5 +83,8 @@ kill-trial: $(CHECK_VENV)/.ready
 
 bench: $(CHECK_VENV)/.ready
 	@$(CHECK_VENV)/bin/python -m benchmarks.orchestrator
+
+bench-cache: $(CHECK_VENV)/.ready
+	@$(CHECK_VENV)/bin/python -m benchmarks.reference_cache --bars
 
 FORCE:

@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
     "watch": [("run", "RUN", "run id (default: latest)")],
     "logs": [("stage", "STAGE", "stage"), ("run", "RUN", "run id (default: latest)")],
     "report": [("run", "RUN", "run id (default: latest)")],
+    "audit": [("run", "RUN", "run id (default: latest)")],
     "mirror": [("run", "RUN", "run id (default: latest)")],
 }
 
@@ -163,6 +164,17 @@ def do_report(arguments: argparse.Namespace, given: Given) -> int:
     return 0
 
 
+def do_audit(arguments: argparse.Namespace, given: Given) -> int:
+    """Derive every verdict of a run again from its raw records: 3 if anything differs, 4 if some cannot be derived."""
+    from kassay.audit import audit
+    from kassay.watch import asked_run
+
+    found = audit(asked_run(arguments))
+    for line in found.lines():
+        print(line)
+    return found.exit_code
+
+
 VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "defconfig": configure.do_defconfig,
     "menuconfig": configure.do_menuconfig,
@@ -184,6 +196,7 @@ VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "watch": watch.do_watch,
     "logs": watch.do_logs,
     "report": do_report,
+    "audit": do_audit,
     "mirror": do_mirror,
     "kv": do_kv,
     "help": configure.do_help,

@@ -97,7 +97,7 @@ def _trees(root: Path, outside: str) -> tuple[Path, ...]:
 
 
 def places(relative: str) -> list[Path]:
-    """Every tree's file or folder of that relative path; a path that leaves its tree is none, an absolute one itself."""
+    """Every tree's file or folder of that path; a relative one that leaves its tree is none, an absolute one itself."""
     return [Path(path) for path in _places(relative)]
 
 

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kassay import paths
-from kassay.errors import ProtocolError
+from kassay import digest, paths
+from kassay.errors import ProtocolError, RunError
 from kassay.stage import Stage
 
 UNKNOWN = {"sha256": "unknown", "frozen": None}
@@ -34,6 +34,14 @@ def require_own_protocol(stage: Stage) -> None:
             f"refused: protocol {own['sha256'][:8]} judges no records of another: {told}",
             hint=f"make FORCE={','.join(owners)} measures them under this protocol",
         )
+
+
+def verified_sha256(stage: Stage, name: str) -> str:
+    """The digest of an input that is a file, as the request states it. Raises RunError if the file is another one."""
+    stated, path = stage.input_sha256(name), stage.inputs[name]
+    if (found := digest.of_file(path)) != stated:
+        raise RunError(f"input `{name}`: {paths.shown(path)} has the digest {found}, asked was {stated}")
+    return stated
 
 
 def protocol_of(path: Path) -> dict[str, Any] | None:

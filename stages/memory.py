@@ -1,92 +1,224 @@
-"""What each recipe's cache holds, byte by byte, beside what the geometry says it must; and samples of the process.
+"""What each recipe's cache holds, byte by byte, beside what the geometry says it must; and samples while it is filled.
 
-Storages are counted once by (device, storage pointer); keys, values and scales apart; the weights apart from both.
-The stage is rejected if a cache's payload differs from the geometry's arithmetic.
+Storages are counted once by (device, storage pointer); keys, values, scales, weights, staging and scratch are parts of
+their own, and the allocator's numbers stand beside them. Two separate studies: at equal slots every recipe holds the
+same tokens, at equal bytes every recipe fills the same budget of K, V and scales. The stage is rejected if bytes differ
+from the geometry's arithmetic, or if a gate or a ceiling does not hold.
 """
 
-from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from kassay.backend import inputs, reference, structure, workload
-from kassay.kinds.timing import MemoryPart, MemorySample
-from kassay.kv.geometry import token_bytes
+from kassay.backend import checkpoint, holdings, inputs, reference, structure
+from kassay.backend.checkpoint import Checkpoint
+from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemorySample, MemoryWindow
+from kassay.kv.accounting import Held, PartBytes, accounted, cache_parts
+from kassay.kv.audit import PASS, ArmMemory, MemoryFinding, ceiling, equal_bytes, equal_slots
+from kassay.kv.budget import ALLOCATORS, Pool, pages_in
+from kassay.kv.cache import Prefilled, RecipeCache
+from kassay.kv.geometry import SCALE_BYTES, fixed_scales, layout_of, token_bytes
 from kassay.kv.recipe import Recipe, recipe_named
-from kassay.kv.tasks import retrieval
-from kassay.stage import Metrics, Rejection, Stage, main
-from kassay.telemetry import ResidentSampler
+from kassay.memory_sources import Found, sources
+from kassay.stage import Metrics, Rejection, Stage, Unmet, main
+from kassay.telemetry import Sampler, Window
+
+PAGE_TOKENS = 16  # of the published geometry, vLLM's block
+MIB, GIB = 2**20, 2**30
 
 
 def run(stage: Stage) -> Metrics | Rejection:
-    """Parts and samples of every recipe."""
+    """Parts, windows and gates of every recipe."""
     params = stage.params
-    model = reference.load(stage.inputs["model"], stage.cpus)
+    found = sources()
+    require_sources(params, found)
+    loaded = checkpoint.of_stage(stage)
+    model = loaded.model
     scales = inputs.scales_of(stage)
-    items = retrieval.items(
-        split="development", seed=params["seed"], count=params["batch"], context_tokens=params["context_tokens"]
+    asked = {name: params[name] for name in ("seed", "context_tokens")}
+    texts = loaded.text.passages(split="development", count=params["batch"], targets=0, **asked)
+    context = reference.prefill(model, loaded.rows(passage.context for passage in texts), params["sixteen"])
+    append_parts(stage, "native", [*holdings.weights_held(model), *holdings.staging_held(context)])
+    recipes = [recipe_named(name, params["sixteen"]) for name in params["recipes"]]
+    alike, filling, windows = [], [], []
+    peaks: list[int] = []
+    for done, recipe in enumerate(recipes, start=1):
+        own, arm, peak = measured(stage, loaded, recipe, scales, context, found)
+        windows += own
+        alike.append(arm)
+        peaks += [] if peak is None else [peak]
+        filling.append(budgeted(stage, model, recipe, scales, context))
+        stage.progress(done, len(recipes), recipe.name)
+    budget_bytes = params["budget_mib"] * MIB
+    findings = [*equal_slots(alike), *equal_bytes(filling, budget_bytes=budget_bytes)]
+    findings += ceilings(params, windows, peaks)
+    return answered(stage, findings, [*alike, *filling], windows, found)
+
+
+def require_sources(params: dict[str, Any], found: Found) -> None:
+    """Raise Unmet if a ceiling is asked for that nothing here could observe."""
+    if params["device_ceiling_gib"] and not any(source.name == "device" for source in found.sources):
+        raise Unmet(f"a ceiling of the device is asked for, and {'; '.join(found.absent)}")
+    if params["reserved_ceiling_gib"] and not torch.cuda.is_available():
+        raise Unmet("a ceiling of the allocator is asked for, and torch sees no GPU")
+
+
+def measured(
+    stage: Stage, loaded: Checkpoint, recipe: Recipe, scales: Any, context: Prefilled, found: Found
+) -> tuple[list[Window], ArmMemory, int | None]:
+    """Windows and cache of one recipe at equal slots, and the allocator's reserved peak where there is one."""
+    holdings.reset_peaks(loaded.device)
+    with ExitStack() as stack:
+        samplers = [stack.enter_context(Sampler(source)) for source in found.sources]
+        cache = reference.filled(loaded.model, recipe, scales, context, 0)
+        held = holdings.cache_held(cache)
+        scratch = holdings.scratch_held(cache, next(loaded.model.parameters()).dtype)
+        if loaded.device.type == "cuda":
+            torch.cuda.synchronize(loaded.device)
+    append_parts(stage, recipe.name, [*held, *scratch])
+    peak = append_allocator(stage, recipe.name, loaded.device)
+    windows = [sampler.finished() for sampler in samplers]
+    for window in windows:
+        append_window(stage, recipe.name, window)
+    tokens = stage.params["batch"] * stage.params["context_tokens"]
+    return windows, arm_of(loaded.model, recipe, cache, tokens), peak
+
+
+def budgeted(stage: Stage, model: Any, recipe: Recipe, scales: Any, context: Prefilled) -> ArmMemory:
+    """The cache of one recipe that fills the budget: as many whole pages as fit, in one row, really allocated."""
+    pool = Pool(
+        layout=layout_of(structure.geometry_of(model)),
+        recipe=recipe,
+        page_tokens=PAGE_TOKENS,
+        cartridge=None,
+        allocator=ALLOCATORS[0],
     )
-    context = reference.prefill(model, workload.context_rows([item.context for item in items]), params["sixteen"])
-    append_part(stage, "native", "weights", *weight_bytes(model))
-    wrong = []
-    ratios: Metrics = {}
-    for done, name in enumerate(params["recipes"], start=1):
-        recipe = recipe_named(name, params["sixteen"])
-        with ResidentSampler() as sampler:
-            cache = reference.filled(model, recipe, scales, context, 0)
-            payload = cache_parts(stage, recipe, cache)
-        for at_ns, resident_bytes in sampler.samples:
-            stage.append(MemorySample(model=params["model"], recipe=name, at_ns=at_ns, resident_bytes=resident_bytes))
-        expected = token_bytes(structure.geometry_of(model), recipe) * params["batch"] * params["context_tokens"]
-        if payload != expected:
-            wrong.append(f"{name} holds {payload} bytes, the geometry says {expected}")
-        ratios[f"{name} bytes per token"] = payload / (params["batch"] * params["context_tokens"])
-        stage.progress(done, len(params["recipes"]), name)
-    return stage.rejected("; ".join(wrong), **ratios) if wrong else ratios
+    slots = pages_in(pool, stage.params["budget_mib"] * MIB, 1).count * PAGE_TOKENS
+    cache = reference.made(model, recipe, scales, slots)
+    cache.fill(one_row(context, slots))
+    return arm_of(model, recipe, cache, slots)
 
 
-def cache_parts(stage: Stage, recipe: Recipe, cache: Any) -> int:
-    """Append a record for each part of a cache; the payload of its per-token parts in bytes."""
-    payload: dict[str, int] = defaultdict(int)
-    backing: dict[str, int] = defaultdict(int)
-    seen: set[tuple[str, int]] = set()
-    per_token = 0
-    for storage in cache.storages():
-        held = storage.tensor.untyped_storage()
-        key = (str(storage.tensor.device), held.data_ptr())
-        used = storage.tensor.nbytes * storage.tokens // max(1, capacity(storage.tensor))
-        payload[storage.part] += used
-        per_token += used if storage.tensor.dim() else 0
-        if key not in seen:
-            backing[storage.part] += held.nbytes()
-            seen.add(key)
-    for part, size in payload.items():
-        append_part(stage, recipe.name, part, size, backing[part])
-    return per_token
+def one_row(context: Prefilled, slots: int) -> Prefilled:
+    """The operands of all rows behind each other, repeated or cut to so many tokens."""
+
+    def longer(x_BHTD: torch.Tensor) -> torch.Tensor:
+        row_HTD = x_BHTD.transpose(0, 1).flatten(1, 2)
+        times = -(-slots // row_HTD.shape[1])
+        return row_HTD.repeat(1, times, 1)[None, :, :slots]
+
+    return Prefilled(operands=[(longer(k_BHTD), longer(v_BHTD)) for k_BHTD, v_BHTD in context.operands])
 
 
-def capacity(tensor: torch.Tensor) -> int:
-    """Token capacity of a stored tensor (axis T of BHTD); 1 for the scalar of a fixed scale."""
-    return tensor.shape[2] if tensor.dim() else 1
+def arm_of(model: Any, recipe: Recipe, cache: RecipeCache, slots: int) -> ArmMemory:
+    """What the audits compare of a filled cache."""
+    layout = layout_of(structure.geometry_of(model))
+    parts = cache_parts(accounted(holdings.cache_held(cache)))
+    per_token = token_bytes(layout, recipe)
+    return ArmMemory(
+        arm=recipe.name,
+        slots=slots,
+        planned_bytes=per_token * slots + fixed_scales(layout, recipe) * SCALE_BYTES,
+        payload_bytes=sum(part.payload_bytes for part in parts),
+        backing_bytes=sum(part.backing_bytes for part in parts),
+        page_bytes=per_token * PAGE_TOKENS,
+        tail_bytes=0,  # a storage is as large as its tensor; what an allocator rounds up is in its own numbers
+    )
 
 
-def weight_bytes(model: Any) -> tuple[int, int]:
-    """Bytes of the parameters, tied ones once: as tensors and as storages."""
-    held = {tensor.untyped_storage().data_ptr(): tensor for tensor in model.parameters()}
-    return sum(t.nbytes for t in held.values()), sum(t.untyped_storage().nbytes() for t in held.values())
+def ceilings(params: dict[str, Any], windows: list[Window], peaks: list[int]) -> list[MemoryFinding]:
+    """The findings about the ceilings that are asked for."""
+    found = []
+    if limit_gib := params["device_ceiling_gib"]:
+        for device in sorted({window.device for window in windows if window.source == "device"}):
+            own = [window for window in windows if window.device == device]
+            faults = [window.fault for window in own if window.fault]
+            largest = max((window.largest_bytes for window in own if window.largest_bytes is not None), default=None)
+            fault = faults[0] if faults else ""
+            limit = limit_gib * GIB
+            found.append(
+                ceiling("device ceiling", observed_bytes=largest, limit_bytes=limit, fault=fault, sampled=True)
+            )
+    if limit_gib := params["reserved_ceiling_gib"]:
+        limit, largest = limit_gib * GIB, max(peaks, default=None)
+        found.append(ceiling("reserved ceiling", observed_bytes=largest, limit_bytes=limit, fault="", sampled=False))
+    return found
 
 
-def append_part(stage: Stage, recipe: str, part: str, payload_bytes: int, backing_bytes: int) -> None:
+def answered(
+    stage: Stage, findings: list[MemoryFinding], arms: list[ArmMemory], windows: list[Window], found: Found
+) -> Metrics | Rejection:
+    """The gates as records, and the stage's answer."""
+    for arm, finding in zip([*arms, *[None] * (len(findings) - len(arms))], findings, strict=True):
+        stage.append(
+            MemoryGate(
+                model=stage.params["model"],
+                gate=finding.gate,
+                recipe=finding.arm,
+                verdict=finding.verdict,
+                observed=finding.observed,
+                limit=finding.limit,
+                slots=None if arm is None else arm.slots,
+                reason=finding.reason,
+            )
+        )
+    metrics: Metrics = {f"{arm.arm} bytes per token": arm.payload_bytes / arm.slots for arm in arms[: len(arms) // 2]}
+    metrics |= {"windows that are no evidence": sum(bool(window.fault) for window in windows)}
+    metrics |= {"absent": "; ".join(found.absent)} if found.absent else {}
+    wrong = [
+        f"{one.gate}{' of ' + one.arm if one.arm else ''}: {one.reason}" for one in findings if one.verdict != PASS
+    ]
+    return stage.rejected("; ".join(wrong), **metrics) if wrong else metrics
+
+
+def append_parts(stage: Stage, recipe: str, held: list[Held]) -> None:
+    """The parts of what is held, as records."""
+    for part in accounted(held):
+        stage.append(part_record(stage, recipe, part))
+
+
+def part_record(stage: Stage, recipe: str, part: PartBytes) -> MemoryPart:
     """One part as a record."""
+    return MemoryPart(
+        model=stage.params["model"],
+        recipe=recipe,
+        batch=stage.params["batch"],
+        tokens=stage.params["context_tokens"],
+        part=part.part,
+        payload_bytes=part.payload_bytes,
+        backing_bytes=part.backing_bytes,
+    )
+
+
+def append_allocator(stage: Stage, recipe: str, device: torch.device) -> int | None:
+    """The allocator's numbers as a record, or why there are none; its reserved peak."""
+    state = None if (absent := holdings.absent_allocator(device)) else holdings.allocator_state(device)
+    numbers = {name: None for name in holdings.AllocatorState.__dataclass_fields__} if state is None else asdict(state)
+    said = {"model": stage.params["model"], "recipe": recipe, "device": str(device), "absent": absent}
+    stage.append(AllocatorRecord(**said, **numbers))
+    return None if state is None else state.reserved_peak_bytes
+
+
+def append_window(stage: Stage, recipe: str, window: Window) -> None:
+    """A window and all its queries as records."""
+    place = {"model": stage.params["model"], "recipe": recipe, "source": window.source, "device": window.device}
+    for sample in window.samples:
+        stage.append(MemorySample(**place, **asdict(sample)))
     stage.append(
-        MemoryPart(
-            model=stage.params["model"],
-            recipe=recipe,
-            batch=stage.params["batch"],
-            tokens=stage.params["context_tokens"],
-            part=part,
-            payload_bytes=payload_bytes,
-            backing_bytes=backing_bytes,
+        MemoryWindow(
+            **place,
+            opened_ns=window.opened_ns,
+            closed_ns=window.closed_ns,
+            queries=len(window.samples),
+            answered=len(window.answered),
+            gap_ns=window.gap_ns,
+            largest_bytes=window.largest_bytes,
+            thread_cpu_ns=window.thread_cpu_ns,
+            thread_wall_ns=window.thread_wall_ns,
+            valid=not window.fault,
+            fault=window.fault,
         )
     )
 

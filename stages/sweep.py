@@ -1,7 +1,8 @@
 """Decode throughput over batch at fixed contexts: the points of the saturation curve, every repetition kept.
 
-The grid is the powers of two up to the largest batch. All prompts differ and are cut from real task text; a repetition
-decodes from a freshly filled cache, and only the decode steps are timed.
+The grid is the powers of two up to the largest batch. All prompts differ, share no prefix and are cut from real task
+text, and their length is checked once they are tokens; a repetition decodes from a freshly filled cache, and only the
+decode steps are timed.
 """
 
 import time
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kassay.backend import inputs, reference, workload
+from kassay.backend import inputs, prompts, reference, workload
 from kassay.kinds.timing import SweepCell
 from kassay.kv.cache import Prefilled
 from kassay.kv.recipe import Recipe, recipe_named
@@ -27,6 +28,7 @@ def run(stage: Stage) -> Metrics:
     grid = [(context, batch) for context in params["contexts_tokens"] for batch in powers(params["largest_batch"])]
     for done, (context_tokens, batch) in enumerate(grid, start=1):
         context_BT = workload.speed_prompts(batch, context_tokens, params["seed"])
+        shared_prefix_tokens = prompts.check_prompts(context_BT.tolist(), context_tokens)
         context = reference.prefill(model, context_BT[:, :-1], params["sixteen"])
         elapsed: dict[str, list[int]] = {recipe.name: [] for recipe in recipes}
         for _ in range(WARMUPS + params["repetitions"]):
@@ -45,6 +47,7 @@ def run(stage: Stage) -> Metrics:
                     warmups=WARMUPS,
                     elapsed_ns=elapsed[recipe.name],
                     prompts_sha256=workload.rows_digest(context_BT),
+                    shared_prefix_tokens=shared_prefix_tokens,
                 )
             )
         stage.progress(done, len(grid), f"batch {batch} at {context_tokens} tokens")

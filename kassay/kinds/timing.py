@@ -42,7 +42,7 @@ class TimingCell(Record):
 class SweepCell(Record):
     """Decode throughput of one recipe at one batch and context."""
 
-    schema: ClassVar[str] = "kassay.sweep_cell/1"
+    schema: ClassVar[str] = "kassay.sweep_cell/2"
 
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
@@ -52,34 +52,8 @@ class SweepCell(Record):
     warmups: int = doc("How many of the first measurements are warm-ups, excluded from the fit.")
     elapsed_ns: list[int] = doc("Duration of each measurement in nanoseconds, warm-ups included.")
     prompts_sha256: str = doc("Digest of the token ids of all prompts; all prompts differ.")
+    shared_prefix_tokens: int = doc("Longest prefix that two prompts share, in tokens; below 16, a page of a cache.")
 
     def rate_per_s(self, elapsed_ns: float) -> float:
         """Decode rate over all sequences, in tokens per second, of a measurement that took `elapsed_ns`."""
         return self.batch * self.output_tokens * NS_PER_S / elapsed_ns
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryPart(Record):
-    """Bytes of one part of one recipe's cache, storages counted once by (device, storage pointer)."""
-
-    schema: ClassVar[str] = "kassay.memory_part/1"
-
-    model: str = doc("Name of the model.")
-    recipe: str = doc("Name of the recipe.")
-    batch: int = doc("Sequences held.")
-    tokens: int = doc("Tokens of each sequence.")
-    part: str = doc("`keys`, `values`, `key_scales`, `value_scales` or `weights`.")
-    payload_bytes: int = doc("Bytes that the stored tokens need.")
-    backing_bytes: int = doc("Bytes of the storages behind them, each counted once.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemorySample(Record):
-    """One sample of the process's resident memory; a sample, not a continuous maximum."""
-
-    schema: ClassVar[str] = "kassay.memory_sample/1"
-
-    model: str = doc("Name of the model.")
-    recipe: str = doc("Name of the recipe.")
-    at_ns: int = doc("Start of the query on the monotonic clock in nanoseconds.")
-    resident_bytes: int = doc("Resident set size of the process in bytes.")

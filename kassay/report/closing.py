@@ -13,7 +13,7 @@ from kassay.report.words import counted, exit_meaning, one_line
 
 REPORT_HTML = "report.html"
 MOST = 20  # stages that are told one by one
-JUDGING = ("certify", "contrast", "published")  # programs whose records alone make the verdict line
+JUDGING = ("certify", "contrast", "published", "serving_verdict")  # programs whose records alone make the verdict line
 
 
 def closing_lines(

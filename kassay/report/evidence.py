@@ -14,24 +14,34 @@ from typing import TypeVar
 
 from kassay import paths
 from kassay.errors import RecordError
+from kassay.kinds.composition import CompositionRecord
+from kassay.kinds.direct import DirectRecord
+from kassay.kinds.law import LawRecord
+from kassay.kinds.matrix import CaseGateRecord, MatrixRow
 from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemoryWindow
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.probe import ProbeArm, ProbeFinding, ProbeText
 from kassay.kinds.published import FigureAnswer
 from kassay.kinds.quality import ArmStorage
+from kassay.kinds.serving import ServedLoad, ServedRequest, ServingCheck, ServingContrast, ServingGate
 from kassay.kinds.source import PackageRecord, SourceRecord
 from kassay.kinds.timing import SweepCell, TimingCell
-from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
+from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, QualificationRecord, SaturationRecord
 from kassay.record import Record, parse_line
 from kassay.report.model import RunView, StageView, load_run
 
 SHOWN: tuple[type[Record], ...] = (
     AllocatorRecord,
     ArmStorage,
+    CaseGateRecord,
     CertificateRecord,
+    CompositionRecord,
     ContrastRecord,
+    DirectRecord,
     FigureAnswer,
     GateRecord,
+    LawRecord,
+    MatrixRow,
     MemoryGate,
     MemoryPart,
     MemoryWindow,
@@ -40,7 +50,13 @@ SHOWN: tuple[type[Record], ...] = (
     ProbeArm,
     ProbeFinding,
     ProbeText,
+    QualificationRecord,
     SaturationRecord,
+    ServedLoad,
+    ServedRequest,
+    ServingCheck,
+    ServingContrast,
+    ServingGate,
     SourceRecord,
     SweepCell,
     TimingCell,

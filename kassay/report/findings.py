@@ -13,9 +13,12 @@ from kassay.kinds.oracle import OracleCase
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, SaturationRecord
 from kassay.kv.accounting import of_cache
 from kassay.report.answers import answers_line, published
+from kassay.report.certified import planned_rows, row_of
+from kassay.report.comparisons import direct_line, matrix_line
 from kassay.report.evidence import Report
 from kassay.report.model import NOT_RUN, RunView
 from kassay.report.probe_words import probe_line
+from kassay.report.serving_words import serving_line
 from kassay.report.words import (
     counted,
     families,
@@ -41,21 +44,16 @@ class Finding:
     anchor: str  # id of the section
 
 
-def candidates(run: RunView) -> list[str]:
-    """The recipes that are judged, in the study's order."""
-    return [name for name in run.arms if name != run.control]
-
-
 def verdicts(report: Report) -> dict[tuple[str, str], str]:
-    """(candidate, model) -> verdict for every planned pair and every recorded one; `not run` where there is none."""
-    planned = {(name, model): NOT_RUN for name in candidates(report.run) for model in report.run.models}
-    return planned | {(made.candidate, made.model): made.verdict for made in report.of(CertificateRecord)}
+    """(row, model) -> verdict for every planned pair and every recorded one; `not run` where there is none."""
+    planned = {(name, model): NOT_RUN for name in planned_rows(report.run) for model in report.run.models}
+    return planned | {(row_of(report, made), made.model): made.verdict for made in report.of(CertificateRecord)}
 
 
 def verdict_line(report: Report) -> str:
     """The one sentence that answers the study."""
     found = verdicts(report)
-    if not found and (answers := answers_line(report)):
+    if not found and (answers := answers_line(report) or serving_line(report)):
         return answers
     if not found:
         passed = sum(stage.word == "passed" for stage in report.run.judged)
@@ -92,9 +90,12 @@ def findings(report: Report) -> list[Finding]:
     asked = {stage.program for stage in report.run.stages}
     made = [
         ("certify", Finding(topic="Quality", text=quality(report), anchor="gates")),
+        ("direct", Finding(topic="Direct comparisons", text=direct_line(report), anchor="direct")),
+        ("matrix", Finding(topic="Matrix", text=matrix_line(report), anchor="matrix")),
         ("oracle", Finding(topic="Numerics", text=numerics(report), anchor="oracle")),
         ("memory", Finding(topic="Memory", text=memory(report), anchor="memory")),
         ("contrast", Finding(topic="Speed", text=speed(report), anchor="timing")),
+        ("serving", Finding(topic="Serving", text=serving_line(report), anchor="serving")),
         ("saturation", Finding(topic="Saturation", text=saturation(report), anchor="saturation")),
         ("probes", Finding(topic="Probes", text=probe_line(report), anchor="probes")),
         ("published", Finding(topic="Published figures", text=published(report), anchor="published")),

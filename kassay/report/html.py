@@ -4,6 +4,8 @@ The verdict line is the heading; below it the exit code, one sentence a question
 the numbers. Links lead to the raw files beside the page and are relative to the run directory.
 """
 
+from kassay.report.comparisons import direct_section, matrix_section
+from kassay.report.composition import composition_section
 from kassay.report.evidence import Report
 from kassay.report.findings import findings, verdict_line
 from kassay.report.markup import Markup, definitions, prose, tag
@@ -21,6 +23,7 @@ from kassay.report.provenance import (
 )
 from kassay.report.published import published_section
 from kassay.report.sections import gate_section, verdict_section
+from kassay.report.serving import serving_section
 from kassay.report.style import CSS
 from kassay.report.words import clean, counted
 
@@ -58,10 +61,18 @@ def page_sections(report: Report) -> dict[tuple[str, str], Markup]:
     if "certify" in asked:
         made[("verdicts", "Verdicts")] = verdict_section(report)
         made[("gates", "Gates")] = gate_section(report)
+    if "direct" in asked:
+        made[("direct", "Direct comparisons")] = direct_section(report)
+    if "matrix" in asked:
+        made[("matrix", "Matrix")] = matrix_section(report)
     if "oracle" in asked:
         made[("oracle", "Oracle")] = oracle_section(report)
     if "contrast" in asked:
         made[("timing", "Timing")] = timing_section(report)
+    if "composition" in asked:
+        made[("composition", "Composition")] = composition_section(report)
+    if "serving" in asked:
+        made[("serving", "Serving over HTTP")] = serving_section(report)
     if "saturation" in asked:
         made[("saturation", "Saturation")] = saturation_section(report)
     if "memory" in asked:

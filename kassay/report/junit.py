@@ -8,6 +8,7 @@ is no failure.
 from xml.etree import ElementTree
 
 from kassay.kinds.verdict import CertificateRecord
+from kassay.report.certified import row_of
 from kassay.report.evidence import Report
 from kassay.report.findings import verdicts
 from kassay.report.model import StageView
@@ -67,7 +68,7 @@ def stage_case(stage: StageView) -> ElementTree.Element:
 
 def certificate_cases(report: Report) -> list[ElementTree.Element]:
     """Every planned certificate."""
-    records = {(made.candidate, made.model): made for made in report.of(CertificateRecord)}
+    records = {(row_of(report, made), made.model): made for made in report.of(CertificateRecord)}
     cases = []
     for (candidate, model), verdict in verdicts(report).items():
         made = case("certificate", f"{candidate} on {model}")

@@ -1,10 +1,13 @@
 """The sections of the page on speed and saturation, each with its figure and the data behind it."""
 
+from collections.abc import Sequence
+
 from kassay.kinds.timing import SweepCell, TimingCell
 from kassay.kinds.verdict import ContrastRecord, SaturationRecord
 from kassay.report import figures
 from kassay.report.drawing import styles
 from kassay.report.evidence import Report
+from kassay.report.laws import law_part, return_part
 from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
 from kassay.report.sections import absent, control_of, drawn, recipes_of, word
 from kassay.report.words import ABSENT, counted, fixed, number, percent, probability, title
@@ -129,29 +132,37 @@ def saturation_section(report: Report) -> Markup:
         own = [fit for fit in fits if fit.context_tokens == context_tokens]
         there = [made for made in cells if made.context_tokens == context_tokens]
         panels.append(drawn(figures.hill_panel(context_tokens, own, there, style_of), None, None))
-    warmups = sum(made.warmups for made in cells)
-    kept = sum(len(made.elapsed_ns) for made in cells) - warmups
-    caption = (
-        f"Every repetition is a point ({kept} kept; {warmups} warm-ups, open, excluded), spread in batch only; curves "
-        "are fitted to medians in log residuals, solid where measured, dashed beyond the largest batch (dotted line). "
-        "Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it leaves the frame. A "
-        "dash-dotted line is a ceiling that is usable; where there is none, no ceiling is claimed."
-    )
     header = ["context", "recipe", "what may be said", "largest measured", "fitted ceiling", "95 % interval"]
-    header += ["half batch", "γ", "reached", "rms ln"]
+    header += ["half batch", "γ", "reached", "rms ln", "R²"]
     rows = [fit_row(fit) for fit in fits]
     return section(
         anchor,
         heading,
         tag("div", panels, class_="panels"),
-        tag("p", caption, class_="note"),
+        tag("p", saturation_caption(fits, cells), class_="note"),
         table(
             "Hill fits, rates in tokens per second; a fitted ceiling in brackets is not determined by the data.",
             header,
             rows,
-            right=range(3, 10),
+            right=range(3, 11),
         ),
         tag("details", tag("summary", "data table: measured rates"), rate_table(report)),
+        return_part(report),
+        law_part(report),
+    )
+
+
+def saturation_caption(fits: Sequence[SaturationRecord], cells: Sequence[SweepCell]) -> str:
+    """How to read the curves, and what R2 is."""
+    warmups = sum(made.warmups for made in cells)
+    kept = sum(len(made.elapsed_ns) for made in cells) - warmups
+    spaces = " and ".join(sorted({fit.residual_space for fit in fits}))
+    return (
+        f"Every repetition is a point ({kept} kept; {warmups} warm-ups, open, excluded), spread in batch only; curves "
+        f"are fitted to medians in {spaces} residuals, solid where measured, dashed beyond the largest batch (dotted "
+        "line). Bars at the right edge: 95 % profile interval of the ceiling, an arrow where it leaves the frame. A "
+        "dash-dotted line is a ceiling that is usable; where there is none, no ceiling is claimed. "
+        f"R² decides nothing; it is {fits[0].r2_definition}."
     )
 
 
@@ -174,6 +185,7 @@ def fit_row(fit: SaturationRecord) -> list[Markup]:
             "1 (held)" if fit.gamma_fixed else fixed(fit.gamma, 2),
             percent(fit.reached, 0),
             percent(fit.rms_log_residual, 1),
+            fixed(fit.r2, 4),
         ),
     ]
 

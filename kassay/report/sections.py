@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
 from kassay.report.bounds import bound_panel
+from kassay.report.certified import QUALIFIED, amount, limit_of, planned_rows, power_of, qualification_rows, row_of
 from kassay.report.drawing import Drawing, styles
 from kassay.report.evidence import Report
-from kassay.report.findings import cache_bytes, candidates, verdicts
+from kassay.report.findings import cache_bytes, verdicts
 from kassay.report.markup import Content, Markup, cell, numbers, prose, section, table, tag
 from kassay.report.model import NOT_RUN
 from kassay.report.words import ABSENT, fixed, percent, title
@@ -69,30 +70,33 @@ def verdict_section(report: Report) -> Markup:
     """Recipes by models, with cache size and speed beside them."""
     found = verdicts(report)
     models = list(dict.fromkeys([*report.run.models, *(model for _, model in found)]))
-    made = {(record.candidate, record.model): record for record in report.of(CertificateRecord)}
+    made = {(row_of(report, record), record.model): record for record in report.of(CertificateRecord)}
     held, control = cache_bytes(report), control_of(report)
-    ratio = {record.candidate: record.median for record in report.of(ContrastRecord)}
+    ratio = {(record.candidate, record.control): record.median for record in report.of(ContrastRecord)}
+    pairs = ({control: (control, control)} if control else {}) | planned_rows(report.run)
+    pairs |= {row: (record.candidate, record.control) for (row, _), record in made.items()}
     rows: list[list[Markup]] = []
-    for recipe in list(
-        dict.fromkeys([*([control] if control else []), *candidates(report.run), *(c for c, _ in found)])
-    ):
-        cells = [tag("th", title(recipe), scope="row")]
+    for name, (recipe, against) in pairs.items():
+        cells = [tag("th", title(name), scope="row")]
         for model in models:
-            record = made.get((recipe, model))
-            cells.append(cell("control") if recipe == control else cell(verdict_cell(record)))
-        share = percent(held[recipe] / held[control], 1) if held.get(control) and recipe in held else ABSENT
-        cells += numbers(share, fixed(1.0 if recipe == control else ratio.get(recipe), 3))
+            cells.append(cell("control") if recipe == against else cell(verdict_cell(made.get((name, model)))))
+        share = percent(held[recipe] / held[against], 1) if held.get(against) and recipe in held else ABSENT
+        cells += numbers(share, fixed(1.0 if recipe == against else ratio.get((recipe, against)), 3))
         rows.append(cells)
     header = ["recipe", *models, "cache bytes", "speed ratio"]
     study = report.run.study.get("name", "")
-    caption = f"Certificates of study {study}: every recipe on every model, against {title(control)}."
+    against = f", against {title(control)}" if control else ""
+    caption = f"Certificates of study {study}: every recipe on every model{against}."
     body = table(caption, header, rows, right=(len(header) - 2, len(header) - 1), kind="verdicts")
     lacking = None if made or not models else absent(report, "certify", "certificates")
-    return section("verdicts", "Verdicts", body, lacking, tag("p", VERDICT_NOTE, class_="note"))
+    qualified = [[cell(text) for text in row] for row in qualification_rows(report)]
+    told = "A candidate qualifies for an objective only if it is certified against every planned control."
+    more = table(told, QUALIFIED, qualified) if qualified else None
+    return section("verdicts", "Verdicts", body, lacking, more, tag("p", VERDICT_NOTE, class_="note"))
 
 
 VERDICT_NOTE = (
-    "pass: every upper bound is at most its margin. fails: a lower bound is above its margin, so harm is established. "
+    "pass: every bound keeps its margin. fails: the other bound is beyond the margin too, so harm is established. "
     "unestablished: the margin lies between the bounds, which is no proof of harm. ineligible: the control itself is "
     "below its floor. Verdicts are computed before, and without, what the study expects. Cache bytes: payload "
     "against the control. Speed ratio: median rate ratio to the control where it was timed; above 1 is faster."
@@ -120,16 +124,16 @@ def gate_section(report: Report) -> Markup:
         return section("gates", "Quality gates", absent(report, "certify", "gates"))
     style_of = styles(recipes_of(report), control_of(report))
     panels = []
-    for endpoint in dict.fromkeys(gate.endpoint for gate in gates):
-        own = [gate for gate in gates if gate.endpoint == endpoint]
-        panels.append(drawn(bound_panel(endpoint, own, style_of), None, None))
+    for name in dict.fromkeys(gate.gate for gate in gates):
+        own = [gate for gate in gates if gate.gate == name]
+        panels.append(drawn(bound_panel(name, own, style_of), None, None))
     methods = sorted(
-        {f"{gate.endpoint}: {gate.statistic}; {gate.method}, one-sided at α = {gate.alpha:g}" for gate in gates}
+        {f"{gate.gate}: {gate.statistic}; {gate.method}, one-sided at α = {gate.alpha:g}" for gate in gates}
     )
     caption = (
         "Estimate with lower and upper one-sided bound; the dashed line is the margin, frozen before the first result. "
         "The axis is linear up to the margin and logarithmic beyond it. A gate passes when its whole bar is left of "
-        "the line."
+        "the line; one of a net change, when it is right of it."
     )
     data = tag("details", tag("summary", f"data table: all {len(gates)} gates"), gate_table(gates))
     return section(
@@ -145,32 +149,31 @@ def gate_section(report: Report) -> Markup:
 
 def gate_table(gates: Sequence[GateRecord]) -> Markup:
     """All gates, one a row."""
-    header = ["model", "recipe", "endpoint", "n", "losses", "gains", "estimate", "lower", "upper", "margin"]
+    header = ["model", "recipe", "control", "gate", "n", "losses", "gains", "estimate", "lower", "upper", "margin"]
     header += ["power", "control score", "verdict"]
     rows = []
     for gate in gates:
-        power = ABSENT if gate.power is None else f"{gate.power:.3f} at {percent(gate.true_rate)}"
-        floor = (
-            ABSENT
-            if gate.native_score is None
-            else f"{percent(gate.native_score, 1)} (floor {percent(gate.native_floor, 0)})"
-        )
+        score = ABSENT if gate.native_score is None else percent(gate.native_score, 1)
+        floor = score if gate.native_floor is None else f"{score} (floor {percent(gate.native_floor, 0)})"
         same = tag("span", "no item differs", class_="sub") if gate.unchanged else None
+        remark = tag("span", gate.remark, class_="sub surprise") if gate.remark else None
+        bounds = (amount(gate, value) for value in (gate.estimate, gate.lower, gate.upper))
         rows.append(
             [
                 cell(gate.model),
                 tag("th", title(gate.candidate), scope="row"),
-                cell(gate.endpoint),
-                *numbers(f"{gate.n:,}", count(gate.losses), count(gate.gains), percent(gate.estimate, 3)),
-                *numbers(percent(gate.lower, 3), percent(gate.upper, 3), percent(gate.margin), power, floor),
-                cell([word(gate.verdict), same]),
+                cell(title(gate.control)),
+                cell(gate.gate),
+                *numbers(f"{gate.n:,}", count(gate.losses), count(gate.gains), *bounds),
+                *numbers(limit_of(gate), power_of(gate), floor),
+                cell([word(gate.verdict), same, remark]),
             ]
         )
     return table(
         "Gates: bounds are one-sided at alpha, power is that of passing at the stated true rate.",
         header,
         rows,
-        right=range(3, 12),
+        right=range(4, 13),
     )
 
 

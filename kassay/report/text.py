@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kassay.kinds.matrix import MatrixRow
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
 from kassay.report.answers import COUNTED, count_rows, published_rows
+from kassay.report.certified import QUALIFIED, amount, limit_of, power_of, qualification_rows
 from kassay.report.closing import REPORT_HTML
+from kassay.report.comparisons import DIRECT, direct_rows, matrix_header, matrix_row
 from kassay.report.evidence import Report
-from kassay.report.findings import candidates, changed_settings, findings, verdict_line, verdicts
+from kassay.report.findings import changed_settings, findings, verdict_line, verdicts
 from kassay.report.words import (
     ABSENT,
     exit_meaning,
@@ -37,6 +40,9 @@ def markdown(report: Report) -> str:
         failures(report),
         verdict_table(report),
         gate_table(report),
+        grid("Qualifications", QUALIFIED, qualification_rows(report)),
+        grid("Direct comparisons", ["endpoint", *DIRECT], direct_rows(report)),
+        grid("Matrix", matrix_header(report), [matrix_row(record) for record in report.of(MatrixRow)]),
         contrast_table(report),
         fit_table(report),
         figure_tables(report),
@@ -89,33 +95,32 @@ def verdict_table(report: Report) -> str:
     """Recipes by models."""
     found = verdicts(report)
     models = list(dict.fromkeys(model for _, model in found))
-    names = list(dict.fromkeys([*candidates(report.run), *(name for name, _ in found)]))
+    names = list(dict.fromkeys(name for name, _ in found))
     rows = [[title(name), *(found.get((name, model), ABSENT) for model in models)] for name in names]
     return grid("Verdicts", ["recipe", *map(escaped, models)], rows)
 
 
 def gate_table(report: Report) -> str:
-    """Every gate with its numbers."""
+    """Every gate with its numbers and its power."""
     rows = [
         [
             gate.model,
             title(gate.candidate),
-            gate.endpoint,
+            title(gate.control),
+            gate.gate,
             gate.n,
-            ABSENT if gate.losses is None else gate.losses,
-            percent(gate.estimate, 3),
-            percent(gate.lower, 3),
-            percent(gate.upper, 3),
-            percent(gate.margin),
-            gate.verdict,
+            ABSENT if gate.losses is None else f"{gate.losses} / {gate.gains}",
+            amount(gate, gate.estimate),
+            amount(gate, gate.lower),
+            amount(gate, gate.upper),
+            limit_of(gate),
+            power_of(gate),
+            f"{gate.verdict}; {gate.remark}" if gate.remark else gate.verdict,
         ]
         for gate in report.of(GateRecord)
     ]
-    return grid(
-        "Gates",
-        ["model", "recipe", "endpoint", "n", "losses", "estimate", "lower", "upper", "margin", "verdict"],
-        rows,
-    )
+    header = ["model", "recipe", "control", "gate", "n", "losses / gains", "estimate", "lower", "upper", "margin"]
+    return grid("Gates", [*header, "power", "verdict"], rows)
 
 
 def contrast_table(report: Report) -> str:

@@ -3,22 +3,26 @@
     S(B) = Smax B^gamma / (Bh^gamma + B^gamma)        elasticity d ln S / d ln B = gamma (1 - S / Smax)
 
 B is the number of sequences decoded together, S a rate or a ratio in the caller's unit. Smax is a scale, so
-it is eliminated in closed form; (Bh, gamma) are searched on a grid and polished, which needs no start. The
-interval of Smax is the profile likelihood's in log residuals: all Smax whose best residual sum of squares
-stays within RSS (1 + F(1 - alpha; 1, dof) / dof). Its upper end is open exactly when the limit
-Smax -> infinity, a power law, stays within it too.
+it is eliminated in closed form; (Bh, gamma) are searched on a grid and polished from its best minima, which
+needs no start from the caller. A parameter is above 0 by construction: where least squares would have it
+elsewhere the fit ends at an end of its search range, and its status says that it failed. The interval of Smax
+is the profile likelihood's in the fit's own residuals: all Smax whose best residual sum of squares stays within
+RSS (1 + F(1 - alpha; 1, dof) / dof). Its upper end is open exactly when the limit Smax -> infinity, a power
+law, stays within it too.
 
 Sources: Hill 1910 (J Physiol 40:iv); Bates and Watts 1988, section 6.1, profile intervals. R2 is reported
 with its space and decides nothing. What may be printed of a ceiling is kassay.stats.saturation's answer; one
 law over several contexts is kassay.stats.step_time's.
 """
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.optimize import brentq, least_squares
+from scipy.optimize import brentq, least_squares, minimize_scalar
 from scipy.special import expit, fdtri
 
 from kassay.stats import Floats, InvalidData, require_level
@@ -27,8 +31,17 @@ HALF_BATCH_SPAN = 1e3  # Bh is searched from smallest batch / span to largest ba
 GAMMA_RANGE = (0.03, 20.0)  # below lies a constant, above a step: an end is a flag
 BOUND_DISTANCE = 0.02  # relative distance from an end at which a parameter counts as being there
 GRID_POINTS = 60  # per axis: finer than the basins of attraction of all 954 public sweeps
+GRID_STARTS = 2  # of the grid's minima, the best ones, that are polished beside the classical start
+AGREEMENT = 1e-6  # relative excess of residuals up to which polished starts have found the same optimum
+FARTHEST = 1e3  # of a parameter in its logarithm: beyond any curve
 LARGEST_STEP = 20.0  # in ln Smax: an end that far out is open
 EXACT_FIT = 1e-9  # log residual of data that the curve meets to rounding; the threshold stays above noise
+
+CONVERGED, AT_BOUND, UNFINISHED = "converged", "failed: a parameter at an end of its search range", "failed: no optimum"
+R2_OF = {
+    "log": "1 - sum((ln S - ln fit)^2) / sum((ln S - mean ln S)^2), all points",
+    "linear": "1 - sum((S - fit)^2) / sum((S - mean S)^2), all points",
+}
 
 Space = Literal["log", "linear"]
 
@@ -45,8 +58,11 @@ class HillFit:
     gamma: float  # shape, 1 for the classical saturation curve
     gamma_fixed: bool  # gamma was set to 1 and not fitted
     at_bound: tuple[str, ...]  # which of `half_batch` and `gamma` ended at an end of its search range
+    status: str  # CONVERGED, AT_BOUND or UNFINISHED; only the first is a result
+    starts: int  # from how many it was polished
+    starts_agreed: int  # how many of them ended at this optimum
     rss: float  # residual sum of squares, in this space
-    r2: float | None  # 1 - rss / spread, in this space, over all points; None for constant values
+    r2: float | None  # as R2_OF defines it for this space; None for constant values
 
 
 def hill_curve(batches: Floats, *, ceiling: float, half_batch: float, gamma: float) -> Floats:
@@ -65,21 +81,30 @@ def fit_hill(batches: Floats, values: Floats, *, space: Space, free_gamma: bool)
     Raises InvalidData for batches or values not above 0 and for fewer different batches than fitted
     parameters.
     """
+    return _fit(batches, values, space, free_gamma, None)
+
+
+def refit_hill(batches: Floats, values: Floats, fit: HillFit) -> HillFit:
+    """The same fit of other points, such as a resample of its own, from its optimum instead of from the grid."""
+    near = [math.log(fit.half_batch), math.log(fit.gamma)]
+    return _fit(batches, values, fit.residual_space, not fit.gamma_fixed, np.array(near[: 2 - fit.gamma_fixed]))
+
+
+def _fit(batches: Floats, values: Floats, space: Space, free_gamma: bool, near: Floats | None) -> HillFit:
+    """The fit, from the grid or from near a known optimum."""
     _check_points(batches, values, 3 if free_gamma else 2)
-    low, high = (
-        np.log([batches.min() / HALF_BATCH_SPAN, batches.max() * HALF_BATCH_SPAN]),
-        np.log(GAMMA_RANGE),
-    )
-    low, high = np.array([low[0], high[0]])[: 1 + free_gamma], np.array([low[1], high[1]])[: 1 + free_gamma]
+    half_ends = (batches.min() / HALF_BATCH_SPAN, batches.max() * HALF_BATCH_SPAN)
+    low, high = np.log([half_ends, GAMMA_RANGE]).T[:, : 1 + free_gamma]
 
     def residuals(theta: Floats) -> Floats:
         return _eliminated(theta, batches, values, space)[0]
 
-    grid = np.stack(np.meshgrid(*np.linspace(low, high, GRID_POINTS).T, indexing="ij"), axis=-1)
-    start = grid.reshape(-1, len(low))[np.argmin(np.sum(residuals(grid) ** 2, axis=-1))]
-    polished = least_squares(residuals, start, bounds=(low, high), xtol=1e-14, ftol=1e-14, gtol=1e-14).x
-    residual, ceiling = _eliminated(polished, batches, values, space)
-    ends = zip(("half_batch", "gamma"), np.minimum(polished - low, high - polished), strict=False)
+    middle = np.array([np.log(batches).mean(), 0.0])[: len(low)]  # the classical start: gamma 1, amid the batches
+    starts = [*_minima(residuals, low, high), middle] if near is None else [np.clip(near, low, high), middle]
+    found, agreed = _polished(residuals, low, high, starts)
+    residual, ceiling = _eliminated(found.x, batches, values, space)
+    ends = zip(("half_batch", "gamma"), np.minimum(found.x - low, high - found.x), strict=False)
+    at_bound = tuple(name for name, distance in ends if distance < BOUND_DISTANCE)
     rss = float(np.sum(residual**2)) * (1.0 if space == "log" else float(values.max()) ** 2)
     spread = np.log(values) if space == "log" else values
     total = float(np.sum((spread - spread.mean()) ** 2))
@@ -88,13 +113,38 @@ def fit_hill(batches: Floats, values: Floats, *, space: Space, free_gamma: bool)
         residual_space=space,
         n=len(values),
         ceiling=float(ceiling),
-        half_batch=math.exp(polished[0]),
-        gamma=math.exp(polished[1]) if free_gamma else 1.0,
+        half_batch=math.exp(found.x[0]),
+        gamma=math.exp(found.x[1]) if free_gamma else 1.0,
         gamma_fixed=not free_gamma,
-        at_bound=tuple(name for name, distance in ends if distance < BOUND_DISTANCE),
+        at_bound=at_bound,
+        status=AT_BOUND if at_bound else CONVERGED if found.success else UNFINISHED,
+        starts=len(starts),
+        starts_agreed=agreed,
         rss=rss,
         r2=1 - rss / total if total > 0 else None,
     )
+
+
+def _minima(residuals: Callable[[Floats], Floats], low: Floats, high: Floats) -> list[Floats]:
+    """The best points of the grid that have no better neighbour."""
+    grid = np.stack(np.meshgrid(*np.linspace(low, high, GRID_POINTS).T, indexing="ij"), axis=-1)
+    costs = np.sum(residuals(grid) ** 2, axis=-1)
+    around = np.pad(costs, 1, constant_values=np.inf)
+    shifts = itertools.product((0, 1, 2), repeat=costs.ndim)
+    least = np.min([around[tuple(slice(at, at + GRID_POINTS) for at in shift)] for shift in shifts], axis=0)
+    minima = np.flatnonzero((costs == least).ravel())
+    chosen = minima[np.argsort(costs.ravel()[minima], kind="stable")][:GRID_STARTS]
+    return list(grid.reshape(-1, len(low))[chosen])
+
+
+def _polished(
+    residuals: Callable[[Floats], Floats], low: Floats, high: Floats, starts: list[Floats]
+) -> tuple[Any, int]:
+    """The best optimum that the starts lead to, and how many of them lead there."""
+    tight = {"xtol": 1e-14, "ftol": 1e-14, "gtol": 1e-14}
+    made = [least_squares(residuals, start, bounds=(low, high), **tight) for start in starts]
+    best = min(made, key=lambda one: float(one.cost))
+    return best, sum(bool(one.cost <= best.cost * (1 + AGREEMENT) + EXACT_FIT**2) for one in made)
 
 
 def _check_points(batches: Floats, values: Floats, fewest: int) -> None:
@@ -128,19 +178,17 @@ def _eliminated(theta: Floats, batches: Floats, values: Floats, space: Space) ->
 def ceiling_interval(
     batches: Floats, values: Floats, fit: HillFit, *, alpha: float
 ) -> tuple[float | None, float | None]:
-    """Profile interval of Smax around a log-residual `fit`; None for an end that is open or undefined.
+    """Profile interval of Smax around a fit, in its own residuals; None for an end that is open or undefined.
 
-    Both ends are None without degrees of freedom. Raises InvalidData for a fit of linear residuals.
+    Both ends are None without degrees of freedom.
     """
     require_level(alpha, "alpha")
-    if fit.residual_space != "log":
-        raise InvalidData(f"the fit has {fit.residual_space} residuals, allowed for the interval: log")
     freedom = fit.n - (2 if fit.gamma_fixed else 3)
     if freedom < 1:
         return None, None
-    best = max(fit.rss, fit.n * EXACT_FIT**2)
+    profile = _Profile(batches, values, fit)
+    best = max(fit.rss / profile.unit**2, fit.n * EXACT_FIT**2)
     threshold = best * (1 + float(fdtri(1, freedom, 1 - alpha)) / freedom)
-    profile = _Profile(np.log(batches), np.log(values), fit)
     lower = profile.crossing(threshold, -1)
     return lower, None if profile.power_law_rss() <= threshold else profile.crossing(threshold, 1)
 
@@ -148,33 +196,47 @@ def ceiling_interval(
 class _Profile:
     """Residual sum of squares as a function of a fixed ln Smax, followed outward from the best fit."""
 
-    def __init__(self, log_batches: Floats, log_values: Floats, fit: HillFit) -> None:
-        self.log_batches, self.log_values, self.fixed = log_batches, log_values, fit.gamma_fixed
+    def __init__(self, batches: Floats, values: Floats, fit: HillFit) -> None:
+        self.linear, self.fixed = fit.residual_space == "linear", fit.gamma_fixed
+        self.unit = float(values.max()) if self.linear else 1.0  # linear residuals are divided by it
+        self.log_batches, self.log_values, self.scaled = np.log(batches), np.log(values), values / self.unit
         self.best = math.log(fit.ceiling)
         excess = max(fit.gamma - GAMMA_RANGE[0], 1e-6)  # gamma = its least value + exp(theta[1]) stays in its range
         self.theta = np.array([math.log(fit.half_batch), math.log(excess)][: 1 if fit.gamma_fixed else 2])
 
     def power_law_rss(self) -> float:
-        """The limit of the profile as Smax grows without end: ln S linear in ln B, with slope gamma."""
+        """The limit of the profile as Smax grows without end: S proportional to B^gamma."""
         x, y = self.log_batches - self.log_batches.mean(), self.log_values - self.log_values.mean()
-        slope = 1.0 if self.fixed else max(GAMMA_RANGE[0], float(x @ y) / float(x @ x))
-        return float(np.sum((y - slope * x) ** 2))
+        if not self.linear:
+            slope = 1.0 if self.fixed else max(GAMMA_RANGE[0], float(x @ y) / float(x @ x))
+            return float(np.sum((y - slope * x) ** 2))
+
+        def cost(gamma: float) -> float:
+            power = np.exp(gamma * (self.log_batches - self.log_batches.max()))
+            return float(np.sum((self.scaled - power * (power @ self.scaled) / (power @ power)) ** 2))
+
+        return cost(1.0) if self.fixed else float(minimize_scalar(cost, bounds=GAMMA_RANGE, method="bounded").fun)
 
     def rss(self, log_ceiling: float, theta: Floats) -> tuple[float, Floats]:
         """Best residual sum of squares at this ceiling and where it lies, from the neighbour's `theta`."""
 
         def position(theta: Floats) -> tuple[Floats, Any]:
+            # Where nothing depends on a parameter, the optimizer's step has no end or is no number.
+            theta = np.clip(np.nan_to_num(theta, nan=FARTHEST), -FARTHEST, FARTHEST)
             gamma = 1.0 if self.fixed else GAMMA_RANGE[0] + math.exp(min(theta[1], 50.0))
             return gamma * (theta[0] - self.log_batches), gamma
 
         def residuals(theta: Floats) -> Floats:
-            return self.log_values - log_ceiling + np.logaddexp(0.0, position(theta)[0])
+            fitted = log_ceiling - np.logaddexp(0.0, position(theta)[0])
+            return self.scaled - np.exp(fitted) / self.unit if self.linear else self.log_values - fitted
 
         def slopes(theta: Floats) -> Floats:
             place, gamma = position(theta)
             columns = [np.full_like(place, gamma), place * (1 - GAMMA_RANGE[0] / gamma)][: len(theta)]
-            share: Floats = expit(place)
-            return np.stack(columns, axis=1) * share[:, np.newaxis]
+            left: Floats = expit(place)  # 1 - S / Smax
+            if self.linear:
+                left = left * (1 - left) * math.exp(log_ceiling) / self.unit
+            return np.stack(columns, axis=1) * left[:, np.newaxis]
 
         found = least_squares(residuals, theta, jac=slopes, method="lm", xtol=1e-12, ftol=1e-12)
         return 2 * float(found.cost), np.asarray(found.x)

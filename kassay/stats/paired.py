@@ -49,6 +49,10 @@ class ArmAnswers:
         outcome_of = dict(zip(self.item_ids, self.outcomes, strict=True))
         return np.array([outcome_of[item_id] == "correct" for item_id in order], dtype=np.bool_)
 
+    def counts(self) -> dict[str, int]:
+        """How many answers ended in each of OUTCOMES; together all items."""
+        return {word: self.outcomes.count(word) for word in OUTCOMES}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ArmLosses:

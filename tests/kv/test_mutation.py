@@ -71,9 +71,7 @@ def test_which_recipes_a_fault_applies_to():
     assert names("neighbour_scale") == every - {"native", "k16v8-t", "k8v16-t", "k8v8-t"}
     assert names("double_rounding") == every - {"native", "ki6v4-d", "k16v4-d", "k4v4-d", "k16v4-g32", "k4v4-g32"}
     assert names("e4m3fnuz_decoding") & seven == seven - {"native"}
-    assert names("nibbles_swapped") == {
-        "ki8v4-d", "ki6v4-d", "k16v4-d", "k8v4-d", "k4v4-d", "k16v4-g32", "k4v4-g32"
-    }
+    assert names("nibbles_swapped") == {"ki8v4-d", "ki6v4-d", "k16v4-d", "k8v4-d", "k4v4-d", "k16v4-g32", "k4v4-g32"}
     assert names("sign_lost") == {"k16vi8-d", "ki8v16-d", "ki8vi8-d", "ki8v4-d", "ki6v4-d"}
     assert names("bias_forgotten") == names("bias_late") == {name for name in every if name.startswith("prebias-")}
     for mutation in ("stale_page", "zeroed_page", "slot_off_by_one", "tail_truncated", "causal_mask_missing"):

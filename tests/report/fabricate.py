@@ -11,6 +11,7 @@ from typing import Any
 from kassay import digest
 from kassay.entry import Stage
 from kassay.events import Event
+from kassay.kinds.law import LawRecord
 from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemoryWindow
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.quality import ArmStorage
@@ -24,10 +25,16 @@ from kassay.report import rendered
 from kassay.report.closing import closing_lines
 from kassay.report.evidence import Report, load_report
 from kassay.source.freeze import NOTHING
+from kassay.stats.answer_gates import GrossLossPlan, gross_loss_gate
 from kassay.stats.blocks import PlannedContrast, contrast_verdicts
-from kassay.stats.certificate import GrossLossPlan, RelativeLossPlan, certificate, gross_loss_gate, relative_nll_gate
+from kassay.stats.certificate import certificate
+from kassay.stats.hill import R2_OF
+from kassay.stats.laws import AFFINE, compare_laws
+from kassay.stats.loss_gates import LossPlan, relative_nll_gate
 from kassay.stats.paired import ArmAnswers, ArmLosses
+from kassay.stats.returns import batch_returns
 from kassay.stats.saturation import diagnose_sweep
+from kassay.stats.step_time import StepPoint
 
 RUN = "decode-cpu-20261129T101500Z-1a2b3c4d"
 EARLIER = "decode-cpu-20261128T090000Z-99887766"
@@ -36,6 +43,7 @@ MODELS = ["robust", "fragile"]
 SHA = "0123456789abcdef" * 4
 PACKAGES = (("numpy", "2.4.6"), ("torch", "2.13.0"))
 ITEMS, DOCUMENTS = 400, 64
+KEPT = "preservation"
 NO_ALLOCATOR: dict[str, Any] = {field.name: None for field in fields(AllocatorRecord) if field.name.endswith("_bytes")}
 STUDY: dict[str, Any] = {
     "name": "small",
@@ -132,6 +140,7 @@ def judged(model: str, recipe: str, expected: str | None) -> list[Record]:
         gross_loss_gate(
             arms,
             plan=GrossLossPlan(
+                gate=endpoint,
                 endpoint=endpoint,
                 control="native",
                 candidate=recipe,
@@ -145,7 +154,8 @@ def judged(model: str, recipe: str, expected: str | None) -> list[Record]:
         for endpoint, floor in (("retrieval", 0.95), ("arithmetic", 0.6))
     ]
     nll = {"native": losses("native", 1.0), recipe: losses(recipe, factor)}
-    plan = RelativeLossPlan(
+    plan = LossPlan(
+        gate="nll",
         endpoint="nll",
         control="native",
         candidate=recipe,
@@ -156,15 +166,23 @@ def judged(model: str, recipe: str, expected: str | None) -> list[Record]:
         seed=1,
     )
     gates.append(relative_nll_gate(nll, plan=plan))
-    made = certificate(gates, control="native", candidate=recipe, planned_endpoints=["retrieval", "arithmetic", "nll"])
-    names = [field.name for field in fields(GateRecord) if field.name != "model"]
-    records: list[Record] = [GateRecord(model=model, **{name: asdict(gate)[name] for name in names}) for gate in gates]
+    names = ["retrieval", "arithmetic", "nll"]
+    made = certificate(gates, objective=KEPT, control="native", candidate=recipe, planned_gates=names)
+    own = [field.name for field in fields(GateRecord) if field.name != "model"]
+    records: list[Record] = [GateRecord(model=model, **{name: asdict(gate)[name] for name in own}) for gate in gates]
     records.append(
         CertificateRecord(
             study="small",
             model=model,
+            comparison=recipe,
+            objective=KEPT,
             control="native",
             candidate=recipe,
+            gates=names,
+            alpha=0.05,
+            family_alpha=None,
+            slots=1,
+            quality_sha256=SHA,
             verdict=made.verdict,
             failed_gates=list(made.failed_gates),
             open_gates=list(made.open_gates),
@@ -231,6 +249,7 @@ def contrast_records(factors: dict[str, float], blocks: int = 12) -> list[Record
     decided = contrast_verdicts(family, planned_blocks=blocks, alpha=0.05, interval_alpha=0.05, screen_ratio=1.01)
     return [
         ContrastRecord(
+            model="robust",
             contrast=made.contrast,
             candidate=made.candidate,
             control=made.control,
@@ -244,7 +263,9 @@ def contrast_records(factors: dict[str, float], blocks: int = 12) -> list[Record
             family_size=made.family_size,
             alpha=made.alpha,
             screen_ratio=made.screen_ratio,
+            objective=KEPT,
             certificate=planned.certificate,
+            certificates_sha256=SHA,
             verdict=made.verdict,
             reason=made.reason,
         )
@@ -301,6 +322,7 @@ def sweep_records(repetitions: int = 5) -> list[Record]:
                         warmups=1,
                         elapsed_ns=[round(elapsed[0] * 1.2), *elapsed[1:]],
                         prompts_sha256=SHA,
+                        shared_prefix_tokens=9,
                     )
                 )
     return found
@@ -323,7 +345,19 @@ def saturation_records(cells: Iterable[Record]) -> list[Record]:
                 context_tokens=context_tokens,
                 batches=[c.batch for c in own],
                 rates_per_s=rates,
+                residual_space="log",
+                status=made.log_fit.status,
+                starts=made.log_fit.starts,
+                starts_agreed=made.log_fit.starts_agreed,
+                degrees_of_freedom=made.degrees_of_freedom,
+                r2=made.log_fit.r2,
+                r2_definition=R2_OF["log"],
                 ceiling_per_s=made.log_fit.ceiling,
+                other_ceiling_per_s=made.linear_fit.ceiling,
+                fitted_per_s=[each.fitted_per_s for each in batch_returns(made)],
+                elasticities=[each.elasticity for each in batch_returns(made)],
+                marginal_per_s=[each.marginal_per_s for each in batch_returns(made)],
+                token_time_s=[each.token_time_s for each in batch_returns(made)],
                 ceiling_lower_per_s=made.ceiling_lower,
                 ceiling_upper_per_s=made.ceiling_upper,
                 half_batch=made.log_fit.half_batch,
@@ -336,6 +370,41 @@ def saturation_records(cells: Iterable[Record]) -> list[Record]:
                 statement=made.statement,
             )
         )
+    return found
+
+
+def law_records(cells: Iterable[Record]) -> list[Record]:
+    """The laws over both contexts of every recipe."""
+    points: dict[str, list[StepPoint]] = {}
+    for cell in cells:
+        assert isinstance(cell, SweepCell)
+        step_s = sorted(cell.elapsed_ns[1:])[2] / 16 / 1e9
+        point = StepPoint(batch=cell.batch, context_tokens=cell.context_tokens, step_s=step_s)
+        points.setdefault(cell.recipe, []).append(point)
+    found: list[Record] = []
+    for recipe, own in points.items():
+        made = compare_laws(own, space="log")
+        for law in made.laws:
+            found.append(
+                LawRecord(
+                    model="robust",
+                    recipe=recipe,
+                    law=law.law,
+                    batches=[point.batch for point in own],
+                    contexts_tokens=[point.context_tokens for point in own],
+                    steps_s=[point.step_s for point in own],
+                    residual_space="log",
+                    parameters=law.parameters,
+                    residuals=list(law.residuals),
+                    rss=law.rss,
+                    rms_log_residual=law.rms_log_residual,
+                    aic=law.aic,
+                    aicc=law.aicc,
+                    best=law.law == made.best,
+                    cached_shares=[0.5] * len(own) if law.law == AFFINE else None,
+                    flags=list(law.flags),
+                )
+            )
     return found
 
 
@@ -398,7 +467,7 @@ def records_of(name: str) -> tuple[Record, ...]:
         "timing": timing_records,
         "contrast": lambda: contrast_records({"k16v8-f": 0.93, "k8v8-f": 0.88}),
         "sweep": sweep_records,
-        "saturation": lambda: saturation_records(sweep_records()),
+        "saturation": lambda: [*saturation_records(sweep_records()), *law_records(sweep_records())],
     }
     return tuple(makers[program]()) if program in makers else ()
 

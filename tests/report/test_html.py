@@ -55,8 +55,8 @@ def test_the_verdict_comes_first(page: Page) -> None:
 
 def test_figures_are_drawn_labelled_and_backed_by_tables(html: str, page: Page) -> None:
     labels = re.findall(r'role="img" aria-label="([^"]+)"', html)
-    assert len(labels) == len(page.texts["svg"]) == 3 + 1 + 2 + 1 + 1  # bounds, ratios, Hill, memory, DAG
-    assert sum("data table" in summary for summary in page.texts["summary"]) == 5
+    assert len(labels) == len(page.texts["svg"]) == 3 + 1 + 2 + 6 + 2  # bounds, ratios, Hill, its laws, memory and DAG
+    assert sum("data table" in summary for summary in page.texts["summary"]) == 6
     assert "var(--series-1)" in html and "#050505" not in html and "DejaVu" not in html
 
 
@@ -122,8 +122,8 @@ def test_a_broken_records_file_is_a_visible_fault(fake_run: FakeRun) -> None:
 
 def test_a_newer_schema_is_refused_by_name(fake_run: FakeRun) -> None:
     file = fake_run.end("contrast") / "records.jsonl"
-    file.write_text(file.read_text().replace("kassay.contrast/1", "kassay.contrast/7"))
-    assert "`kassay.contrast/7` is newer than `kassay.contrast/1`" in markdown(fake_run.report()).replace("\\", "")
+    file.write_text(file.read_text().replace("kassay.contrast/2", "kassay.contrast/7"))
+    assert "`kassay.contrast/7` is newer than `kassay.contrast/2`" in markdown(fake_run.report()).replace("\\", "")
 
 
 def test_an_escaped_fault_is_shown(fake_run: FakeRun) -> None:

@@ -88,7 +88,7 @@ def test_markdown_tables(full_reports: dict[str, str]) -> None:
     text = full_reports["report.md"]
     assert text.startswith(f"# {VERDICT}\n\n**Exit code 0**: every stage passed.")
     assert "| K8/V8 fixed | pass | fails |" in text
-    assert "| fragile | K8/V16 fixed | retrieval | 400 | 211 | 52.750 %" in text
+    assert "| fragile | K8/V16 fixed | K16/V16 native | retrieval | 400 | 211 / 0 | 52.750 %" in text
     assert "| study.alpha=0.05 |  | override | SET |" in text
 
 
@@ -96,7 +96,7 @@ def test_report_json(full_reports: dict[str, str]) -> None:
     body = json.loads(full_reports["report.json"])
     assert body["schema"] == "kassay.report/1" and body["verdict"] == VERDICT and body["exit_code"] == 0
     schemas = {record["schema"] for record in body["records"]}
-    assert {"kassay.gate/1", "kassay.certificate/1", "kassay.contrast/1", "kassay.saturation/1"} <= schemas
+    assert {"kassay.gate/2", "kassay.certificate/2", "kassay.contrast/2", "kassay.saturation/2"} <= schemas
 
 
 def test_junit_of_expected_failures_is_clean(full_run: FakeRun) -> None:

@@ -15,13 +15,14 @@ ITEMS, DOCUMENTS = 60, 8
 RATE = {"true_rate": 0.004}
 STUDY: dict[str, Any] = {
     "name": "tiny",
+    "models": {"toy": {}},
     "comparisons": {name: {"candidate": name, "control": "native"} for name in RECIPES if name != "native"},
     "seed": 1,
     "alpha": 0.05,
     "endpoints": {
         "retrieval": {"items": ITEMS},
         "arithmetic": {"items": ITEMS},
-        "nll": {"documents": DOCUMENTS, "context_tokens": 100},
+        "nll": {"documents": DOCUMENTS, "context_tokens": 100, "targets": 2},
     },
     "gates": {
         "keys": {"statistic": "gross-loss", "endpoint": "retrieval", "limit": 0.08, "native_floor": 0.9, **RATE},
@@ -32,9 +33,15 @@ STUDY: dict[str, Any] = {
             "native_floor": {"toy": 0.6},
             **RATE,
         },
-        "loss": {"statistic": "relative-nll", "endpoint": "nll", "limit": 0.05, "draws": 1000},
+        "loss": {"statistic": "relative-nll", "endpoint": "nll", "limit": 0.05, "draws": 1000, "generator": "pcg64"},
     },
-    "certificates": {"comparisons": RECIPES[1:], "objectives": {"preservation": ["keys", "sums", "loss"]}},
+    "certificates": {
+        "comparisons": RECIPES[1:],
+        "objectives": {"preservation": ["keys", "sums", "loss"]},
+        "route": None,
+        "family_alpha": None,
+        "slots": 1,
+    },
     "expected": {"toy": {"k16v8-f": "pass", "k8v8-f": "fails"}},
 }
 
@@ -141,13 +148,44 @@ def no_documents(made: list[Any]) -> list[Any]:
     return [record for record in made if isinstance(record, Answer)]
 
 
+def shuffled_pairs(made: list[Any]) -> list[Any]:
+    """What K16/V8 predicted and answered of one item stands under another; nothing else is changed."""
+    own = [record for record in made if record.recipe == "k16v8-f"]
+    moved = []
+    for group in ("retrieval", "arithmetic", None):
+        same = [record for record in own if getattr(record, "task", None) == group]
+        for record, other in zip(same, same[7:] + same[:7], strict=True):
+            moved.append(type(record)(**{**vars(other), "item_id": record.item_id, "item_digest": record.item_digest}))
+    return [record for record in made if record.recipe != "k16v8-f"] + moved
+
+
+def other_model(made: list[Any]) -> list[Any]:
+    return [type(made[0])(**{**vars(made[0]), "model": "other"}), *made[1:]]
+
+
+def short_document(made: list[Any]) -> list[Any]:
+    return [*made[:-1], DocumentLoss(**{**vars(made[-1]), "loss_nats": [0.2]})]
+
+
 def swapped_arms(made: list[Any]) -> list[Any]:
     names = {"native": "k8v8-f", "k8v8-f": "native", "k16v8-f": "k16v8-f"}
     return [type(record)(**{**vars(record), "recipe": names[record.recipe]}) for record in made]
 
 
 @pytest.mark.parametrize(
-    "mutate", [without_arm, without_item, item_twice, other_items, nan_loss, no_documents, swapped_arms]
+    "mutate",
+    [
+        without_arm,
+        without_item,
+        item_twice,
+        other_items,
+        nan_loss,
+        no_documents,
+        swapped_arms,
+        shuffled_pairs,
+        other_model,
+        short_document,
+    ],
 )
 def test_no_mutation_passes(
     run_stage: Callable[..., Any], tmp_path: Path, mutate: Callable[[list[Any]], list[Any]]
@@ -164,15 +202,46 @@ def test_a_truncated_file_is_an_error(run_stage: Callable[..., Any], tmp_path: P
     assert ran.code == 1 and "torn" in ran.outcome.reason
 
 
-def test_what_the_stage_cannot_judge_is_an_error_and_no_pass(run_stage: Callable[..., Any], tmp_path: Path) -> None:
-    two = copy.deepcopy(STUDY)
-    two["certificates"]["objectives"]["aggregate-math"] = ["sums"]
-    ran = judge(run_stage, tmp_path, records(), two)
-    assert ran.code == 1 and "objectives preservation, aggregate-math, allowed is one" in ran.outcome.reason
-    net = copy.deepcopy(STUDY)
-    net["gates"]["sums"]["statistic"] = "net-change"
-    ran = judge(run_stage, tmp_path, records(), net)
-    assert ran.code == 1 and "gate `sums`: this stage computes no `net-change`" in ran.outcome.reason
+def changed(**sections: Any) -> dict[str, Any]:
+    """The study with other values in some of its sections."""
+    study = copy.deepcopy(STUDY)
+    for name, values in sections.items():
+        study[name] = {**study[name], **values} if isinstance(values, dict) else values
+    return study
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        (changed(gates={"sums": {**STUDY["gates"]["sums"], "statistic": "value"}}), "computes no `value`"),
+        (changed(gates={"loss": {**STUDY["gates"]["loss"], "generator": "mt"}}), "the generator is `mt`"),
+        (changed(certificates={"objectives": {}}), "names no objective"),
+        (changed(certificates={"objectives": {"preservation": []}}), "one without a gate"),
+        (changed(models={"toy": {}, "other": {}}), "the models toy are judged, planned are other, toy"),
+        (
+            changed(certificates={"family_alpha": 0.1, "slots": 3}),
+            "2 certificates of an objective share the level of 3",
+        ),
+        (changed(certificates={"family_alpha": 0.05, "slots": 2}), "the level is 0.05, and 0.05 in 2 slots is 0.025"),
+        (changed(endpoints={"nll": {"documents": 8, "context_tokens": 100, "targets": 3}}), "2 targets, planned are 3"),
+        (changed(split="development"), "the records are of split confirmation, planned is development"),
+    ],
+)
+def test_what_is_not_as_planned_is_an_error_and_no_pass(
+    run_stage: Callable[..., Any], tmp_path: Path, study: dict[str, Any], said: str
+) -> None:
+    ran = judge(run_stage, tmp_path, records(), study)
+    assert ran.code == 1 and said in ran.outcome.reason, ran.outcome.reason
+
+
+def test_a_shared_level_is_spent_on_every_gate(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    study = changed(alpha=0.025, certificates={"family_alpha": 0.05, "slots": 2})
+    ran = judge(run_stage, tmp_path, records(), study)
+    assert {gate["alpha"] for gate in ran.records("gate")} == {0.025}
+    assert {(made["alpha"], made["family_alpha"], made["slots"]) for made in ran.records("certificate")} == {
+        (0.025, 0.05, 2)
+    }
+    assert {made["verdict"] for made in ran.records("certificate") if made["candidate"] == "k16v8-f"} == {"pass"}
 
 
 def test_the_floor_of_a_model_is_its_own(run_stage: Callable[..., Any], tmp_path: Path) -> None:

@@ -7,18 +7,14 @@ import numpy as np
 import pytest
 
 from kassay.stats import InvalidData
-from kassay.stats.certificate import (
-    Certificate,
-    GateResult,
-    GrossLossPlan,
-    RelativeLossPlan,
-    certificate,
-    gross_loss_gate,
-    relative_nll_gate,
-)
+from kassay.stats.answer_gates import GrossLossPlan, gross_loss_gate
+from kassay.stats.certificate import Certificate, certificate
+from kassay.stats.gates import GateResult
+from kassay.stats.loss_gates import LossPlan, relative_nll_gate
 from kassay.stats.paired import ArmAnswers, ArmLosses
 
 ANSWERS_PLAN = GrossLossPlan(
+    gate="arithmetic",
     endpoint="arithmetic",
     control="native",
     candidate="A",
@@ -28,7 +24,8 @@ ANSWERS_PLAN = GrossLossPlan(
     true_rate=0.005,
     native_floor=0.5,
 )
-NLL_PLAN = RelativeLossPlan(
+NLL_PLAN = LossPlan(
+    gate="nll",
     endpoint="nll",
     control="native",
     candidate="A",
@@ -283,9 +280,11 @@ def test_a_gate_record_cannot_be_edited_against_its_numbers(changes: dict[str, f
 
 
 def certify(*gates: GateResult) -> Certificate:
-    """The certificate over gates whose endpoints are made different by their index."""
-    named = [dataclasses.replace(gate, endpoint=f"endpoint-{index}") for index, gate in enumerate(gates)]
-    return certificate(named, control="native", candidate="A", planned_endpoints=[gate.endpoint for gate in named])
+    """The certificate over gates whose names are made different by their index."""
+    named = [dataclasses.replace(gate, gate=f"gate-{index}") for index, gate in enumerate(gates)]
+    return certificate(
+        named, objective="kept", control="native", candidate="A", planned_gates=[gate.gate for gate in named]
+    )
 
 
 def test_a_certificate_passes_only_when_every_gate_does() -> None:
@@ -296,13 +295,13 @@ def test_a_certificate_passes_only_when_every_gate_does() -> None:
     assert certify(good, low).verdict == "ineligible"
     failed = certify(good, unsettled, bad, low)
     assert failed.verdict == "fails"
-    assert failed.failed_gates == ("endpoint-2",)
-    assert failed.open_gates == ("endpoint-1", "endpoint-3")
+    assert failed.failed_gates == ("gate-2",)
+    assert failed.open_gates == ("gate-1", "gate-3")
 
 
 def test_answers_and_losses_certify_together() -> None:
     gates = [gate(11, 14), relative_nll_gate(documents(shift=0.0, n=64), plan=NLL_PLAN)]
-    made = certificate(gates, control="native", candidate="A", planned_endpoints=["arithmetic", "nll"])
+    made = certificate(gates, objective="kept", control="native", candidate="A", planned_gates=["arithmetic", "nll"])
     assert (made.verdict, made.failed_gates, made.open_gates) == ("pass", (), ())
 
 
@@ -317,10 +316,10 @@ def test_gates_that_are_not_the_planned_ones_certify_nothing() -> None:
         ([one], ["retrieval"]),
     ]:
         with pytest.raises(InvalidData):
-            certificate(gates, control="native", candidate="A", planned_endpoints=planned)
+            certificate(gates, objective="kept", control="native", candidate="A", planned_gates=planned)
     for control, candidate in [("A", "native"), ("native", "S"), ("compact", "A")]:
         with pytest.raises(InvalidData, match="compares"):
-            certificate([one], control=control, candidate=candidate, planned_endpoints=["arithmetic"])
+            certificate([one], objective="kept", control=control, candidate=candidate, planned_gates=["arithmetic"])
 
 
 def test_a_certificate_cannot_be_edited_against_its_gates() -> None:

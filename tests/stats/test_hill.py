@@ -1,19 +1,15 @@
-"""The Hill fit against closed forms, published fits and simulation; readings of sweeps; step times."""
+"""The Hill fit against closed forms, published fits and simulation; readings of sweeps."""
 
-import json
 import math
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from kassay.stats import Floats, InvalidData
-from kassay.stats.hill import Space, ceiling_interval, elasticity, fit_hill, hill_curve
+from kassay.stats.hill import CONVERGED, R2_OF, Space, ceiling_interval, elasticity, fit_hill, hill_curve, refit_hill
 from kassay.stats.saturation import diagnose_sweep
-from kassay.stats.step_time import StepPoint, fit_step_time
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 WIDE = np.array([1.0, 2, 4, 8, 16, 32, 64, 128, 256, 512])
 # B200, Qwen2.5-7B, 4,096 cached tokens: batch and tokens per second (mcgrof/public-knlp-key-results@48c0c0f1)
 B200_BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96)
@@ -68,6 +64,66 @@ def test_linear_least_squares_of_the_bug_case() -> None:
     assert math.isclose(fit.ceiling, 998.27986, rel_tol=1e-6)
     assert math.isclose(fit.half_batch, 15.939464, rel_tol=1e-6)
     assert math.isclose(fit.rss, 7.292890, rel_tol=1e-6)
+
+
+def test_the_optimum_does_not_depend_on_where_one_starts() -> None:
+    """O23 (b): from the classical start and from the grid, to the same curve; a far start is refitted to it too."""
+    batches = WIDE[:7]
+    fit = fit_hill(batches, 1000 * batches / (16 + batches), space="linear", free_gamma=True)
+    assert fit.starts >= 2 and fit.starts_agreed == fit.starts and fit.status == CONVERGED
+    far = replace(fit, half_batch=0.01, gamma=15.0)
+    again = refit_hill(batches, 1000 * batches / (16 + batches), far)
+    assert math.isclose(again.ceiling, 1000, rel_tol=1e-6) and math.isclose(again.half_batch, 16, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("space", ["log", "linear"])
+@pytest.mark.parametrize("values", [WIDE[:7] ** 1.3, 100 / WIDE[:7]])
+def test_a_half_batch_that_would_not_be_above_0_is_a_failed_fit(space: Space, values: Floats) -> None:
+    """O23: data that rise faster than the batch, or fall, have their least squares at K < 0; nothing is clamped."""
+    fit = fit_hill(WIDE[:7], values, space=space, free_gamma=False)
+    assert fit.status != CONVERGED and "half_batch" in fit.at_bound
+    sweep = diagnose_sweep(tuple(WIDE[:5]), tuple(values[:5]), value_unit="tokens/s", alpha=0.05, space=space)
+    assert sweep.state == "not_identifiable" and "parameter_at_bound" in sweep.flags
+
+
+def test_the_declared_residuals_decide_and_the_others_are_shown() -> None:
+    """Linear residuals let the two largest batches decide: the same sweep has another ceiling and interval."""
+    asked = {"value_unit": "tokens/s", "alpha": 0.05}
+    log, linear = (
+        diagnose_sweep(B200_BATCHES, B200_TOKENS_PER_S, space=space, **asked)  # type: ignore[arg-type]
+        for space in ("log", "linear")
+    )
+    assert log.fit == linear.other_fit and linear.fit == log.other_fit
+    assert f"{linear.fit.ceiling:.0f}" == "4698" and "linear residuals" in linear.method
+    assert linear.ceiling_lower is not None and log.ceiling_lower is not None
+    assert linear.ceiling_lower < 4698 < (linear.ceiling_upper or math.inf)
+    assert linear.ceiling_lower != log.ceiling_lower
+    assert linear.rms_log_residual > log.rms_log_residual
+
+
+def test_r2_is_that_of_its_own_definition() -> None:
+    batches, values = np.array(B200_BATCHES, dtype=np.float64), np.array(B200_TOKENS_PER_S)
+    for space, y in (("log", np.log(values)), ("linear", values)):
+        fit = fit_hill(batches, values, space=space, free_gamma=True)  # type: ignore[arg-type]
+        curve = hill_curve(batches, ceiling=fit.ceiling, half_batch=fit.half_batch, gamma=fit.gamma)
+        left = y - (np.log(curve) if space == "log" else curve)
+        assert fit.r2 is not None
+        assert math.isclose(fit.r2, 1 - np.sum(left**2) / np.sum((y - y.mean()) ** 2), rel_tol=1e-9)
+        assert ("ln" in R2_OF[space]) == (space == "log")
+
+
+def test_the_linear_profile_interval_covers_in_simulation() -> None:
+    """95 % intervals with constant noise, which is what linear residuals assume."""
+    rng = np.random.Generator(np.random.PCG64(5))
+    batches, covered = WIDE[:9], 0
+    curve = hill_curve(batches, ceiling=1000.0, half_batch=20.0, gamma=1.0)
+    for _ in range(60):
+        values = curve + rng.normal(0, 8, size=len(batches))
+        fit = fit_hill(batches, values, space="linear", free_gamma=False)
+        lower, upper = ceiling_interval(batches, values, fit, alpha=0.05)
+        assert lower is not None
+        covered += lower <= 1000 and (upper is None or upper >= 1000)
+    assert 52 <= covered <= 60
 
 
 @pytest.mark.parametrize("space", ["log", "linear"])
@@ -197,112 +253,3 @@ def test_the_profile_interval_covers_in_simulation() -> None:
 def test_points_that_are_no_sweep_are_invalid(batches: tuple[float, ...], values: tuple[float, ...]) -> None:
     with pytest.raises(InvalidData):
         diagnose_sweep(batches, values, value_unit="tokens/s", alpha=0.05)
-
-
-def affine(batch: int, context_tokens: int, factor: float) -> StepPoint:
-    """A step of 8.3 ms + 16 us a sequence + 31.8 ns a cached token, times a factor."""
-    step_s = 8.3e-3 + 16e-6 * batch + 31.8e-9 * batch * context_tokens
-    return StepPoint(batch=batch, context_tokens=context_tokens, step_s=step_s * factor)
-
-
-def test_affine_step_times_are_recovered() -> None:
-    points = [affine(batch, tokens, 1.0) for tokens in (512, 4096) for batch in (1, 8, 32, 128)]
-    fit = fit_step_time(points)
-    assert math.isclose(fit.fixed_s, 8.3e-3, rel_tol=1e-9)
-    assert math.isclose(fit.per_sequence_s, 16e-6, rel_tol=1e-7)
-    assert math.isclose(fit.per_cached_token_s, 31.8e-9, rel_tol=1e-9)
-    assert fit.rms_relative_residual < 1e-12
-    assert (fit.contexts_tokens, fit.degrees_of_freedom, fit.flags) == ((512, 4096), 5, ())
-
-
-def test_affine_residuals_are_relative() -> None:
-    factors = [1.02, 0.98] * 6
-    points = [
-        affine(b, t, f)
-        for (b, t), f in zip([(b, t) for t in (512, 4096) for b in (1, 4, 8, 16, 32, 64)], factors, strict=True)
-    ]
-    fit = fit_step_time(points)
-    assert 0.01 < fit.rms_relative_residual < 0.021
-    assert abs(fit.worst_relative_residual) >= fit.rms_relative_residual
-
-
-def test_a_negative_cost_is_flagged_not_clamped() -> None:
-    points = [
-        StepPoint(batch=b, context_tokens=t, step_s=0.01 + 1e-3 * b - 1e-9 * b * t)
-        for t in (512, 4096)
-        for b in (1, 8, 32)
-    ]
-    fit = fit_step_time(points)
-    assert fit.per_cached_token_s < 0
-    assert fit.flags == ("negative_per_cached_token_s",)
-
-
-@pytest.mark.parametrize(
-    "points",
-    [
-        [],
-        [affine(b, 512, 1.0) for b in (1, 2, 4, 8)],
-        [affine(4, t, 1.0) for t in (512, 1024, 2048)],
-        [affine(1, 512, 1.0), affine(2, 1024, 1.0), affine(4, 2048, float("nan"))],
-        [affine(1, 512, 1.0), affine(2, 1024, 1.0), affine(4, 2048, 0.0)],
-    ],
-)
-def test_step_times_that_tell_nothing_apart_are_invalid(points: list[StepPoint]) -> None:
-    with pytest.raises(InvalidData):
-        fit_step_time(points)
-
-
-# --- the public measurements, where they are at hand
-
-
-def rows(name: str) -> list[dict[str, Any]]:
-    """The records of one public data file; skips the test without it."""
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"the public measurements are not at hand: {path}")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_the_published_ratio_fit_on_its_767_records() -> None:
-    data = rows("hill_int4_h100.jsonl")
-    batches = np.array([row["batch_sequences"] for row in data], dtype=np.float64)
-    ratios = np.array([row["speedup_ratio_mean"] for row in data], dtype=np.float64)
-    fit = fit_hill(batches, ratios, space="linear", free_gamma=True)
-    assert fit.r2 is not None
-    got = (fit.n, f"{fit.ceiling:.3f}", f"{fit.half_batch:.3f}", f"{fit.gamma:.3f}", f"{fit.r2:.4f}")
-    assert got == (767, "3.746", "5.089", "1.322", "0.8027")
-
-
-def test_states_of_every_tenth_public_sweep() -> None:
-    """The states that the rule was set with, on sweeps of six or more batches (fewer fix gamma here)."""
-    key = ("family", "gpu", "model", "label_in_source", "kv_cache_format", "context_tokens")
-    sweeps: dict[tuple[str, ...], dict[float, float]] = {}
-    for row in rows("decode_sweeps.jsonl"):
-        if row.get("throughput_tokens_per_s"):
-            points_of = sweeps.setdefault(tuple(str(row.get(name)) for name in key), {})
-            points_of[row["batch_sequences"]] = row["throughput_tokens_per_s"]
-    fitted = [fit for fit in rows("hill_fits.jsonl") if fit["points"] >= 6]
-    agreed = []
-    for fit in fitted[::10]:
-        points = sorted(sweeps[tuple(str(fit.get(name)) for name in key)].items())
-        batches, values = zip(*points, strict=True)
-        sweep = diagnose_sweep(batches, values, value_unit="tokens/s", alpha=0.05)
-        agreed.append(sweep.state == fit["verdict"])
-        if fit["verdict"] == "usable" and agreed[-1]:
-            assert math.isclose(sweep.log_fit.ceiling, fit["ceiling_tokens_per_s"], rel_tol=1e-3)
-    assert sum(agreed) >= 0.97 * len(agreed)
-
-
-def test_the_public_b200_step_times() -> None:
-    """45 points, 1K to 384K tokens: a = 8.3 ms, c = 16 us, d about 31.8 ns, rms 3.9 %."""
-    points = [
-        StepPoint(batch=row["batch_sequences"], context_tokens=row["context_tokens"], step_s=row["step_latency_s"])
-        for row in rows("decode_sweeps.jsonl")
-        if row["family"].startswith("b200") and row["scope"] == "model_decode_step"
-    ]
-    fit = fit_step_time(points)
-    assert fit.n == 45
-    assert f"{1e3 * fit.fixed_s:.1f}" == "8.3"
-    assert f"{1e6 * fit.per_sequence_s:.0f}" == "16"
-    assert math.isclose(fit.per_cached_token_s, 31.8e-9, rel_tol=0.01)
-    assert f"{100 * fit.rms_relative_residual:.1f}" == "3.9"

@@ -10,8 +10,8 @@ import yaml
 
 from kassay import paths
 from kassay.config import compose, kconfig
-from kassay.stats.blocks import VERDICTS_MEASURED, VERDICTS_UNMEASURED
 from kassay.stats import certificate
+from kassay.stats.blocks import VERDICTS_MEASURED, VERDICTS_UNMEASURED
 from kassay.study import Examined, decode, examine, vocabulary
 from kassay.study.reading import OPEN
 

@@ -92,7 +92,12 @@ WRONG: list[tuple[str, Callable[[Body], None], str, str]] = [  # study, mutation
     ("actual-worker", change("memory.exempt", ["numericl"]), "memory.exempt[0]", "did you mean `numerical`?"),
     ("awq-8k-b32", change("guards.batch-8.workload", "8k-b9"), "guards.batch-8.workload", "did you mean `at-8k-b8`?"),
     ("awq-8k-b32", without_reason, "timing.orders", "`unprinted` does not say why"),
-    ("dense-http-serving", change("workloads.at-8k-open.load", "batch"), "workloads.at-8k-open.rate_per_s", "open loop"),
+    (
+        "dense-http-serving",
+        change("workloads.at-8k-open.load", "batch"),
+        "workloads.at-8k-open.rate_per_s",
+        "open loop",
+    ),
     ("b32-matrix", change("gates.gsm8k.native_floor", {"phi4": 0.5}), "gates.gsm8k.native_floor[0]", "`phi-4`"),
     ("prebias-gate", change("gates.latency.at_most", None), "gates.latency", "neither `at_least` nor `at_most`"),
 ]

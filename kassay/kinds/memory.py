@@ -1,0 +1,101 @@
+"""Memory: bytes of each part, queries and their windows, the allocator's own numbers, and what the gates said."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kassay.record import Record, doc
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPart(Record):
+    """Bytes of one part of one recipe's run, storages counted once by (device, storage pointer)."""
+
+    schema: ClassVar[str] = "kassay.memory_part/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    batch: int = doc("Sequences held.")
+    tokens: int = doc("Tokens of each sequence.")
+    part: str = doc(
+        "`keys`, `values`, `key_scales`, `value_scales`, `weights`, `staging` or `scratch`; joined by `+` where a "
+        "storage holds several."
+    )
+    payload_bytes: int = doc("Bytes that the stored tokens need.")
+    backing_bytes: int = doc("Bytes of the storages behind them, each counted once.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySample(Record):
+    """One query of memory in use; a sample, not a continuous maximum."""
+
+    schema: ClassVar[str] = "kassay.memory_sample/2"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    source: str = doc("`resident` (the process) or `device` (all that is in use on a GPU).")
+    device: str = doc("`host`, or the GPU's UUID.")
+    started_ns: int = doc("Start of the query on the monotonic clock in nanoseconds.")
+    ended_ns: int = doc("End of the query on the same clock in nanoseconds.")
+    used_bytes: int | None = doc("Bytes in use, null where the query failed.")
+    error: str = doc("Why the query failed; empty if it was answered.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryWindow(Record):
+    """All queries of one source around one recipe's work, and whether they are evidence."""
+
+    schema: ClassVar[str] = "kassay.memory_window/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    source: str = doc("`resident` or `device`.")
+    device: str = doc("`host`, or the GPU's UUID.")
+    opened_ns: int = doc("When the work could begin, on the monotonic clock in nanoseconds.")
+    closed_ns: int = doc("When the work had ended, on the same clock in nanoseconds.")
+    queries: int = doc("Queries that were started.")
+    answered: int = doc("Queries that were answered.")
+    gap_ns: int | None = doc(
+        "Largest time from the start of an answered query to the end of the next, ends of the window included, in "
+        "nanoseconds; null with fewer than two answers."
+    )
+    largest_bytes: int | None = doc("The largest sample, null without one; no continuous maximum.")
+    thread_cpu_ns: int = doc("Processor time of the sampler's thread in nanoseconds.")
+    thread_wall_ns: int = doc("How long that thread was there in nanoseconds.")
+    valid: bool = doc("Whether the gap stayed within 500 ms.")
+    fault: str = doc("Why the window is no evidence; empty if it is.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllocatorRecord(Record):
+    """torch's caching allocator after one recipe's work: beside the parts, which it contains, never added to them."""
+
+    schema: ClassVar[str] = "kassay.allocator/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    device: str = doc("The device as torch names it.")
+    absent: str = doc("Why there are no numbers; empty if there are.")
+    allocated_bytes: int | None = doc("Bytes in tensors.")
+    allocated_peak_bytes: int | None = doc("Largest value of it since the window opened, counted by the allocator.")
+    reserved_bytes: int | None = doc("Bytes that the allocator has from the driver.")
+    reserved_peak_bytes: int | None = doc("Largest value of it since the window opened, counted by the allocator.")
+    pool_active_bytes: int | None = doc("In use in segments of the default pool.")
+    pool_inactive_bytes: int | None = doc("Held and not in use in segments of the default pool.")
+    graph_active_bytes: int | None = doc("In use in segments of private pools, which graphs have.")
+    graph_inactive_bytes: int | None = doc("Held and not in use in segments of private pools.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryGate(Record):
+    """What one gate of memory said about one arm, or about the device."""
+
+    schema: ClassVar[str] = "kassay.memory_gate/1"
+
+    model: str = doc("Name of the model.")
+    gate: str = doc("`equal slots`, `equal bytes`, `device ceiling` or `reserved ceiling`.")
+    recipe: str = doc("Name of the recipe that it is about.")
+    verdict: str = doc("`pass`, `fails` or `unmeasured`.")
+    observed: int | None = doc("Slots of `equal slots`, bytes of the others; null where nothing was observed.")
+    limit: int = doc("What was compared with: slots of the first arm, the budget, or the ceiling in bytes.")
+    slots: int | None = doc("Tokens that the recipe's cache has room for; null for a ceiling.")
+    reason: str = doc("What was found, in words.")

@@ -1,0 +1,117 @@
+"""What a sampler can ask for memory: this process's resident set, and each visible GPU as its driver sees it.
+
+    resident   /proc/self/statm by one read of an open descriptor, else psutil: this process alone
+    device     NVML through nvidia-ml-py: total - free, all processes and the driver's own share included
+
+nvidia-ml-py is optional. Where a GPU is visible and it is not installed, or NVML does not come up, the source is
+absent and the reason is said: an absent source is no zero and no pass. A MIG instance is asked by its own UUID.
+"""
+
+import importlib
+import os
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from kassay import gpus
+from kassay.telemetry import QueryFailed, Source
+
+MODULE = "pynvml"  # of the distribution nvidia-ml-py
+STATM = "/proc/self/statm"  # pages: size, resident, …
+STATM_BYTES = 256
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class ResidentMemory:
+    """Resident memory of this process."""
+
+    name = "resident"
+    device = "host"
+
+    def __init__(self, statm: str = STATM) -> None:
+        self._process = psutil.Process()
+        self._statm: int | None = None
+        if os.path.exists(statm):
+            self._statm = os.open(
+                statm, os.O_RDONLY
+            )  # one call a query: each gives the interpreter away to a busy loop
+            weakref.finalize(self, os.close, self._statm)
+
+    def read(self) -> int:
+        """Resident bytes. Raises QueryFailed."""
+        try:
+            if self._statm is None:
+                return int(self._process.memory_info().rss)
+            return int(os.pread(self._statm, STATM_BYTES, 0).split()[1]) * PAGE_BYTES
+        except (psutil.Error, OSError) as error:
+            raise QueryFailed(f"resident memory: {error}") from error
+
+
+class DeviceMemory:
+    """Memory in use on one GPU or MIG instance, whoever holds it."""
+
+    name = "device"
+
+    def __init__(self, nvml: Any, uuid: str) -> None:
+        self.device = uuid
+        self._nvml = nvml
+        try:
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        except nvml.NVMLError as error:
+            raise QueryFailed(f"NVML knows no device {uuid}: {error}") from error
+
+    def read(self) -> int:
+        """Bytes that are not free. Raises QueryFailed."""
+        try:
+            told = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+        except self._nvml.NVMLError as error:
+            raise QueryFailed(f"NVML: {error}") from error
+        return int(told.total) - int(told.free)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What can be sampled here, and what cannot and why."""
+
+    sources: tuple[Source, ...]
+    absent: tuple[str, ...]
+
+
+def sources() -> Found:
+    """The resident source, and a device source for each GPU that this process may use."""
+    there = gpus.inventory()
+    if there.state == "error":
+        return Found(sources=(ResidentMemory(),), absent=(f"device memory: {there.error}",))
+    names = gpus.visible(there, os.environ.get(gpus.VISIBLE))
+    if not names:
+        return Found(sources=(ResidentMemory(),), absent=("device memory: no GPU is visible",))
+    try:
+        nvml = importlib.import_module(MODULE)
+    except ImportError:
+        return Found(sources=(ResidentMemory(),), absent=("device memory: nvidia-ml-py is not installed",))
+    devices, absent = device_sources(nvml, [uuid_of(there, name) for name in names])
+    return Found(sources=(ResidentMemory(), *devices), absent=absent)
+
+
+def device_sources(nvml: Any, uuids: list[str]) -> tuple[tuple[Source, ...], tuple[str, ...]]:
+    """One source for each device that NVML answers for, and why it does not for the others."""
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return (), (f"device memory: NVML does not come up: {error}",)
+    made: list[Source] = []
+    absent = []
+    for uuid in uuids:
+        try:
+            made.append(DeviceMemory(nvml, uuid))
+        except QueryFailed as failed:
+            absent.append(f"device memory: {failed}")
+    return tuple(made), tuple(absent)
+
+
+def uuid_of(there: gpus.Inventory, name: str) -> str:
+    """The UUID of a visible device, by which NVML knows it whatever the order of indices."""
+    known = {str(gpu.index): gpu.uuid for gpu in there.gpus if gpu.uuid}
+    return known.get(name, name)

@@ -1,0 +1,20 @@
+"""One complete run, judged once; each test changes a copy."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.audit.fabricated import fabricate
+
+
+@pytest.fixture(scope="session")
+def clean_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run as it was made; tests only read it."""
+    return fabricate(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture
+def run_dir(clean_run: Path, tmp_path: Path) -> Path:
+    """A copy to change."""
+    return Path(shutil.copytree(clean_run, tmp_path / clean_run.name))

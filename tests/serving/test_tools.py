@@ -1,0 +1,120 @@
+"""Other tools: what they are asked, and that their JSON is read as it is, whatever their exit status was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kassay.errors import RunError
+from kassay.kv.tasks import vocabulary
+from kassay.serving import tools
+from kassay.serving.client import Planned
+from tests.serving.test_client import target_of
+
+OPEN = {"name": "open", "per_s": 4.0, "arrivals": "poisson", "requests": 3, "output_tokens": 32}
+CLOSED = {"name": "closed", "concurrency": 2, "requests": 3, "output_tokens": 32}
+
+
+def pairs(argv: list[str]) -> dict[str, str]:
+    """Options and their values."""
+    return {word: argv[at + 1] for at, word in enumerate(argv[:-1]) if word.startswith("--")}
+
+
+def test_aiperf_is_asked_for_the_servers_counts_and_a_forced_length() -> None:
+    argv = tools.aiperf_argv(Path("/e/bin/aiperf"), target_of(80), OPEN, Path("/f"), Path("/t"), 7)
+    given = pairs(argv)
+    assert argv[:2] == ["/e/bin/aiperf", "profile"] and {"--streaming", "--use-server-token-count"} <= set(argv)
+    assert (given["--request-rate"], given["--arrival-pattern"], given["--request-count"]) == ("4", "poisson", "3")
+    assert "ignore_eos:true" in argv and given["--output-tokens-mean"] == "32" and "--concurrency" not in given
+    closed = pairs(tools.aiperf_argv(Path("/e/bin/aiperf"), target_of(80), CLOSED, Path("/f"), Path("/t"), 7))
+    assert closed["--concurrency"] == "2" and "--request-rate" not in closed
+
+
+def test_vllm_is_asked_for_the_same() -> None:
+    argv = tools.vllm_argv(Path("/e/bin/vllm"), target_of(80), OPEN, Path("/f"), Path("/t"), 7)
+    given = pairs(argv)
+    assert argv[:3] == ["/e/bin/vllm", "bench", "serve"] and {"--ignore-eos", "--save-detailed"} <= set(argv)
+    assert (given["--request-rate"], given["--num-prompts"], given["--custom-output-len"]) == ("4", "3", "32")
+    assert "--max-concurrency" in pairs(tools.vllm_argv(Path("/e"), target_of(80), CLOSED, Path("/f"), Path("/t"), 7))
+
+
+def aiperf_left(folder: Path, *, cancelled: bool = False, failed: int = 1) -> Path:
+    """A report of aiperf 0.13.0 with two requests that ended and one that failed, cut to what is read."""
+    (folder / "aiperf").mkdir(parents=True)
+    summary = {"aiperf_version": "0.13.0", "is_complete": not cancelled, "was_cancelled": cancelled}
+    (folder / "aiperf" / "profile_export_aiperf.json").write_text(json.dumps(summary))
+    lines: list[dict[str, Any]] = [metrics_line(start, 70.0 + start, 120.0) for start in (0, 1)]
+    for _ in range(failed):
+        lines.append({"metadata": metadata(2), "metrics": {}, "error": {"type": "ClientConnectorError"}})
+    lines.append({"metadata": metadata(9) | {"benchmark_phase": "warmup"}, "metrics": {}})
+    (folder / "aiperf" / "profile_export.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def metadata(start_s: int) -> dict[str, Any]:
+    """Of a request."""
+    return {"benchmark_phase": "profiling", "request_start_ns": start_s * 10**9}
+
+
+def metrics_line(start_s: int, ttft_ms: float, latency_ms: float) -> dict[str, Any]:
+    """Of a request that ended."""
+    values = {"time_to_first_token": ttft_ms, "request_latency": latency_ms, "usage_completion_tokens": 32}
+    return {"metadata": metadata(start_s), "metrics": {name: {"value": value} for name, value in values.items()}}
+
+
+def test_aiperfs_own_records_are_read(tmp_path: Path) -> None:
+    told = tools.read_aiperf(aiperf_left(tmp_path))
+    assert (told.complete, told.completed, told.failed, told.output_tokens) == (True, 2, 1, 64)
+    assert told.starts_s == [0.0, 1.0, 2.0] and told.ttft_p50_s == 0.0705 and told.latency_p50_s == 0.12
+
+
+def test_a_cancelled_run_of_aiperf_is_not_complete_though_it_exits_0(tmp_path: Path) -> None:
+    assert tools.read_aiperf(aiperf_left(tmp_path, cancelled=True)).complete is False
+
+
+def test_where_every_request_failed_aiperf_leaves_no_summary(tmp_path: Path) -> None:
+    (aiperf_left(tmp_path) / "aiperf" / "profile_export_aiperf.json").unlink()
+    line = json.dumps({"metadata": metadata(0), "metrics": {}, "error": {"type": "ClientConnectorError"}})
+    (tmp_path / "aiperf" / "profile_export.jsonl").write_text(f"{line}\n{line}\n")
+    told = tools.read_aiperf(tmp_path)
+    assert (told.complete, told.completed, told.failed, told.output_tokens) == (False, 0, 2, 0)
+    assert told.ttft_p50_s is None
+
+
+def test_no_report_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="left no report"):
+        tools.read_aiperf(tmp_path)
+    (tmp_path / "vllm.json").write_text("[]")
+    with pytest.raises(RunError, match="no JSON object"):
+        tools.read_vllm(tmp_path)
+
+
+def test_vllms_detailed_result_is_read(tmp_path: Path) -> None:
+    body = {
+        "num_prompts": 3,
+        "completed": 2,
+        "total_output_tokens": 64,
+        "ttfts": [0.1, 0.0, 0.3],
+        "itls": [[0.1, 0.1], [], [0.1]],
+        "errors": ["", "refused", ""],
+        "start_times": [5.0, 4.0, 6.0],
+    }
+    (tmp_path / "vllm.json").write_text(json.dumps(body))
+    told = tools.read_vllm(tmp_path)
+    assert (told.complete, told.completed, told.failed, told.output_tokens) == (True, 2, 1, 64)
+    assert told.ttft_p50_s == pytest.approx(0.2) and told.latency_p50_s == pytest.approx(0.35)
+    assert told.starts_s == [4.0, 5.0, 6.0]
+
+
+def test_the_character_tokenizer_is_the_models_vocabulary(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = tools.write_character_tokenizer(tmp_path / "tokenizer")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    text = "ada the baker of oslo\nhas 12 coins."
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == vocabulary.encode(text)
+
+
+def test_both_read_the_same_prompts(tmp_path: Path) -> None:
+    tools.write_prompts(tmp_path, [Planned(request_id="a", prompt="x y")])
+    assert json.loads((tmp_path / "prompts.jsonl").read_text()) == {"text": "x y", "prompt": "x y"}

@@ -1,0 +1,258 @@
+"""The sampler on a fake clock, its sources on a fake NVML, and the real one under load."""
+
+import hashlib
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kassay import gpus, memory_sources
+from kassay.errors import KassayError
+from kassay.memory_sources import DeviceMemory, ResidentMemory, device_sources, sources
+from kassay.telemetry import LONGEST_GAP_NS, PERIOD_NS, QueryFailed, Sample, Sampler, Window, query_bounded_gap, take
+
+MS = 1_000_000
+
+
+class FakeClock:
+    """A clock that only queries and waiting move; it stops the sampler at a planned time."""
+
+    def __init__(self, stop_ns: int) -> None:
+        self.at_ns = 1_000 * MS
+        self.stop_ns = self.at_ns + stop_ns
+
+    def now_ns(self) -> int:
+        return self.at_ns
+
+    def stopped_by(self, due_ns: int) -> bool:
+        self.at_ns = max(self.at_ns, min(due_ns, self.stop_ns))
+        return self.at_ns >= self.stop_ns
+
+
+class FakeSource:
+    """A source whose queries take planned times; a negative one fails."""
+
+    name = "resident"
+    device = "host"
+
+    def __init__(self, clock: FakeClock, takes_ns: list[int]) -> None:
+        self.clock, self.takes_ns, self.calls = clock, takes_ns, 0
+
+    def read(self) -> int:
+        took = self.takes_ns[min(self.calls, len(self.takes_ns) - 1)]
+        self.calls += 1
+        self.clock.at_ns += abs(took)
+        if took < 0:
+            raise QueryFailed("no answer")
+        return self.calls
+
+
+def sampled(takes_ns: list[int], stop_ns: int) -> list[Sample]:
+    """The samples of a fake run."""
+    clock = FakeClock(stop_ns)
+    samples: list[Sample] = []
+    take(FakeSource(clock, takes_ns), clock, samples, threading.Event())
+    return samples
+
+
+def starts(samples: list[Sample]) -> list[float]:
+    """Starts in periods from the first."""
+    return [(sample.started_ns - samples[0].started_ns) / PERIOD_NS for sample in samples]
+
+
+def window(samples: list[Sample], opened_ns: int, closed_ns: int) -> Window:
+    """A window over given samples."""
+    return Window(
+        source="resident",
+        device="host",
+        opened_ns=opened_ns,
+        closed_ns=closed_ns,
+        samples=tuple(samples),
+        thread_cpu_ns=1,
+        thread_wall_ns=1000,
+    )
+
+
+def test_starts_lie_on_the_grid_whatever_a_query_takes() -> None:
+    """A wait of a period after each query would drift by 3 ms a query here."""
+    assert starts(sampled([3 * MS], 100 * MS)) == [0, 1, 2, 3, 4, 5]
+    assert PERIOD_NS == 20 * MS
+
+
+def test_a_slow_query_skips_starts_and_does_not_bunch_them() -> None:
+    assert starts(sampled([1 * MS, 70 * MS, 1 * MS], 160 * MS)) == [0, 1, 5, 6, 7, 8]
+
+
+def test_a_stop_is_followed_by_one_more_query() -> None:
+    samples = sampled([1 * MS], 50 * MS)
+    assert starts(samples)[-1] == 2.5 and len(samples) == 4
+
+
+def test_the_gap_is_bounded_by_queries_not_by_their_starts() -> None:
+    """Two queries of 300 ms, 20 ms apart: memory was seen at an instant of each, 620 ms may lie between."""
+    slow = [Sample(started_ns=start * MS, ended_ns=(start + 300) * MS, used_bytes=1, error="") for start in (0, 320)]
+    assert query_bounded_gap(slow, 300 * MS, 320 * MS) == 620 * MS
+    assert "620.0 ms" in window(slow, 300 * MS, 320 * MS).fault
+
+
+def test_the_limit_itself_is_allowed_and_one_nanosecond_more_is_not() -> None:
+    def two(end_ns: int) -> Window:
+        pair = [
+            Sample(started_ns=0, ended_ns=1, used_bytes=1, error=""),
+            Sample(started_ns=end_ns - 1, ended_ns=end_ns, used_bytes=2, error=""),
+        ]
+        return window(pair, 1, end_ns - 1)
+
+    assert two(LONGEST_GAP_NS).fault == ""
+    assert two(LONGEST_GAP_NS + 1).fault != ""
+
+
+def test_failed_queries_close_no_gap_and_the_ends_of_the_window_count() -> None:
+    answered = sampled([1 * MS, *[-1 * MS] * 30, 1 * MS], 700 * MS)
+    failed = [sample for sample in answered if sample.used_bytes is None]
+    assert len(failed) == 30 and all(sample.error == "no answer" for sample in failed)
+    made = window(answered, answered[0].ended_ns, answered[-1].started_ns)
+    assert made.gap_ns == 31 * PERIOD_NS + 1 * MS and made.fault
+    pair = [Sample(started_ns=at * MS, ended_ns=at * MS + 1, used_bytes=1, error="") for at in (600, 620)]
+    assert window(pair, 0, 630 * MS).gap_ns == 600 * MS + 1
+    assert window(pair, 600 * MS, 1300 * MS).gap_ns == 680 * MS
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_without_two_answers_there_is_no_gap_and_no_evidence(answers: int) -> None:
+    samples = [Sample(started_ns=0, ended_ns=1, used_bytes=1 if rank < answers else None, error="") for rank in (0, 1)]
+    made = window(samples, 1, 2)
+    assert made.gap_ns is None and "2 are needed" in made.fault
+    assert made.largest_bytes == (1 if answers else None)
+
+
+def test_a_bug_in_a_source_ends_the_block_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    broken = SimpleNamespace(name="resident", device="host", read=lambda: 1 / 0)
+    with pytest.raises(KassayError, match="died"), Sampler(broken):
+        pass
+
+
+# --- NVML
+
+
+class NVMLError(Exception):
+    """As pynvml has it."""
+
+
+def fake_nvml(free: list[int | None], *, up: bool = True, known: tuple[str, ...] = ("GPU-a", "GPU-b")) -> Any:
+    """An NVML whose device has 100 bytes; None fails."""
+    answers = iter(free)
+
+    def initialised() -> None:
+        if not up:
+            raise NVMLError("Driver/library version mismatch")
+
+    def handle(uuid: str) -> str:
+        if uuid not in known:
+            raise NVMLError("Not Found")
+        return uuid
+
+    def memory(handle: str) -> Any:
+        if (left := next(answers)) is None:
+            raise NVMLError("GPU is lost")
+        return SimpleNamespace(total=100, free=left, used=1)
+
+    return SimpleNamespace(
+        NVMLError=NVMLError, nvmlInit=initialised, nvmlDeviceGetHandleByUUID=handle, nvmlDeviceGetMemoryInfo=memory
+    )
+
+
+def test_a_device_is_asked_for_all_that_is_not_free_and_a_lost_one_fails() -> None:
+    source = DeviceMemory(fake_nvml([30, None]), "GPU-a")
+    assert (source.name, source.device, source.read()) == ("device", "GPU-a", 70)
+    with pytest.raises(QueryFailed, match="GPU is lost"):
+        source.read()
+
+
+def test_what_nvml_does_not_answer_for_is_said() -> None:
+    made, absent = device_sources(fake_nvml([1]), ["GPU-a", "GPU-z"])
+    assert [source.device for source in made] == ["GPU-a"] and "GPU-z" in absent[0]
+    assert device_sources(fake_nvml([], up=False), ["GPU-a"]) == (
+        (),
+        ("device memory: NVML does not come up: Driver/library version mismatch",),
+    )
+
+
+def inventory(state: str = "present", error: str = "") -> gpus.Inventory:
+    """Two GPUs in one order of indices."""
+    made = tuple(
+        gpus.Gpu(index=index, name="x", memory_mib=1, uuid=uuid, capability=None, driver=None, instances=())
+        for index, uuid in enumerate(("GPU-a", "GPU-b"))
+    )
+    return gpus.Inventory(state=state, gpus=made if state == "present" else (), error=error)
+
+
+def test_visible_gpus_are_sampled_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "inventory", inventory)
+    monkeypatch.setenv(gpus.VISIBLE, "1")
+    monkeypatch.setitem(sys.modules, memory_sources.MODULE, fake_nvml([]))
+    found = sources()
+    assert [(source.name, source.device) for source in found.sources] == [("resident", "host"), ("device", "GPU-b")]
+    assert found.absent == ()
+
+
+def test_absence_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "inventory", lambda: inventory("absent"))
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    assert sources().absent == ("device memory: no GPU is visible",)
+    monkeypatch.setattr(gpus, "inventory", lambda: inventory("error", "nvidia-smi ended with 18"))
+    assert sources().absent == ("device memory: nvidia-smi ended with 18",)
+    monkeypatch.setattr(gpus, "inventory", inventory)
+    monkeypatch.setitem(sys.modules, memory_sources.MODULE, None)
+    assert sources().absent == ("device memory: nvidia-ml-py is not installed",)
+    assert [source.name for source in sources().sources] == ["resident"]
+
+
+# --- the real sampler
+
+
+def test_proc_and_psutil_tell_the_same(tmp_path: Path) -> None:
+    """Taken one after the other they differ by little; without /proc psutil answers."""
+    block = np.ones(1 << 23)
+    told = [ResidentMemory().read(), ResidentMemory(str(tmp_path / "none")).read()]
+    assert abs(told[0] - told[1]) < 8 << 20 < block.nbytes < min(told)
+    (tmp_path / "statm").write_text("100 7 3 1 0 9 0\n")
+    source = ResidentMemory(str(tmp_path / "statm"))
+    assert source.read() == 7 * memory_sources.PAGE_BYTES
+    (tmp_path / "statm").write_text("100 9 3 1 0 9 0\n")
+    assert source.read() == 9 * memory_sources.PAGE_BYTES, "each query reads anew"
+
+
+def test_a_block_however_short_is_covered_at_both_ends() -> None:
+    with Sampler(ResidentMemory()) as sampler:
+        pass
+    made = sampler.finished()
+    assert len(made.answered) == 2 and made.fault == ""
+    assert made.samples[0].ended_ns <= made.opened_ns and made.samples[-1].started_ns >= made.closed_ns
+    with pytest.raises(KassayError, match="not ended"):
+        Sampler(ResidentMemory()).finished()
+
+
+def test_under_load_gaps_are_short_and_the_sampler_takes_less_than_a_hundredth_of_a_core() -> None:
+    """Matrix products, which release the interpreter, and a loop, which does not, while memory is taken."""
+    taken = []
+    with Sampler(ResidentMemory()) as sampler:
+        until = time.monotonic() + 1.5
+        square = np.ones((300, 300))
+        while time.monotonic() < until:
+            square = np.clip(square @ square, 0, 1)
+            hashlib.sha256(bytes(200_000)).hexdigest()
+            sum(range(50_000))
+            if len(taken) < 20:
+                taken.append(np.ones(1 << 18))
+    made = sampler.finished()
+    assert made.fault == "" and made.cpu_share < 0.01
+    assert len(made.answered) >= 20, "1.5 s have 75 starts; a loaded machine may miss some"
+    used = [sample.used_bytes or 0 for sample in made.answered]
+    assert max(used) - used[0] > 20 << 20
