@@ -16,9 +16,9 @@ class OracleCase(Record):
     recipe: str = doc("Name of the recipe.")
     layer: int = doc("Layer from 0.")
     case: str = doc(
-        "`chunk`: the model's own pass over several tokens; `rotation`: the key bias as it is taken off; `replay`: sdpa "
-        "on the stored operands; `paged-fresh`, `paged-decode`, `paged-mixed`: the same in pages, all tokens or the "
-        "last one asking; `paged-moved`: other pages, another order of writing and of requests."
+        "`chunk`: the model's own pass over several tokens; `rotation`: the key bias as it is taken off; `replay`: "
+        "sdpa on the stored operands; `paged-fresh`, `paged-decode`, `paged-mixed`: the same in pages, all tokens or "
+        "the last one asking; `paged-moved`: other pages, another order of writing and of requests."
     )
     mutation: str | None = doc("Name of the injected fault, null for a clean case.")
     quantity: str = doc(
