@@ -13,6 +13,8 @@ from kassay.pooling import require_own_protocol
 from kassay.record import read_kind
 from kassay.serving.verdicts import Comparison, Evidence, contrasts, gates
 from kassay.stage import Metrics, Rejection, Stage, main
+from kassay.stats import InvalidData
+from kassay.stats.certificate import worst
 
 
 def run(stage: Stage) -> Metrics | Rejection:
@@ -43,11 +45,20 @@ def family(study: dict[str, Any]) -> Iterable[Comparison]:
 
 
 def certificates(stage: Stage) -> dict[str, str]:
-    """Verdict of each candidate's certificate on the served model; none where the workflow judges no quality."""
+    """The worst verdict of each candidate's certificates on the served model; none where no quality is judged.
+
+    Raises InvalidData for certificates of several objectives: which one counts must have been frozen before.
+    """
     if "certificates" not in stage.inputs:
         return {}
-    found: list[dict[str, Any]] = stage.json_input("certificates")
-    return {made["candidate"]: made["verdict"] for made in found if made["model"] == stage.params["model"]}
+    made: list[dict[str, Any]] = stage.json_input("certificates")
+    own = [one for one in made if one["model"] == stage.params["model"]]
+    if len(objectives := {one["objective"] for one in own}) > 1:
+        raise InvalidData(f"certificates of the objectives {', '.join(sorted(objectives))}, allowed is one")
+    verdicts: dict[str, list[str]] = {}
+    for one in own:
+        verdicts.setdefault(one["candidate"], []).append(one["verdict"])
+    return {candidate: worst(found) for candidate, found in verdicts.items()}
 
 
 if __name__ == "__main__":

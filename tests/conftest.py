@@ -1,9 +1,12 @@
 """A small project of its own for each test of the orchestrator: stage programs, a workflow, a results folder."""
 
+import importlib
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,15 @@ from kassay.engine.local import LocalEngine
 from kassay.events import Event
 from kassay.run import Run
 from kassay.rundir import Setup
+
+if find_spec("triton"):  # whether its functions are interpreted, for tests/kernels, is decided when they are made
+    "triton"
+):  # its own functions are interpreted, for tests/kernels, only if it is asked before they are made
+    asked = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "1"
+    importlib.import_module("triton")
+    if asked is None:
+        del os.environ["TRITON_INTERPRET"]
 
 FRAME = """
 import os, sys, time

@@ -163,12 +163,19 @@ def test_a_foreign_server_that_works_is_served_and_descriptive(
         ("descriptive", "none")
     }
     certificates = tmp_path / "certificates.json"
-    certificates.write_text(json.dumps([{"model": "robust", "candidate": "k16v8-f", "verdict": "pass"}]))
+    made = {"model": "robust", "candidate": "k16v8-f", "objective": "preservation", "verdict": "pass"}
+    certificates.write_text(json.dumps([made]))
     given = {"serving": ran.directory / "records.jsonl", "orders": ran.directory / "orders.json"}
     given["certificates"] = certificates
     certified = run_stage("serving_verdict", {"model": "robust", "study": study()}, given)
     assert {one["certificate"] for one in certified.records("serving_contrast")} == {"pass"}
     assert {one["verdict"] for one in certified.records("serving_contrast")} == {"no confirmed gain"}, "two blocks"
+    certificates.write_text(json.dumps([made, made | {"verdict": "unestablished"}]))  # against another control
+    both = run_stage("serving_verdict", {"model": "robust", "study": study()}, given)
+    assert {one["certificate"] for one in both.records("serving_contrast")} == {"unestablished"}
+    certificates.write_text(json.dumps([made, made | {"objective": "aggregate-math"}]))
+    refused = run_stage("serving_verdict", {"model": "robust", "study": study()}, given)
+    assert refused.code == 1 and "objectives aggregate-math, preservation, allowed is one" in refused.outcome.reason
 
 
 def test_a_command_that_never_serves_is_a_crash_with_its_last_words(
