@@ -20,8 +20,6 @@ from kassay.run import Run
 from kassay.rundir import Setup
 
 if find_spec("triton"):  # whether its functions are interpreted, for tests/kernels, is decided when they are made
-    "triton"
-):  # its own functions are interpreted, for tests/kernels, only if it is asked before they are made
     asked = os.environ.get("TRITON_INTERPRET")
     os.environ["TRITON_INTERPRET"] = "1"
     importlib.import_module("triton")
