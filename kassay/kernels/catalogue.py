@@ -1,0 +1,112 @@
+"""Every kernel of ours as it is launched at a served geometry, compiled for sm_90 on any machine.
+
+A name says what is compiled: `attention <recipe> <splits>`, `merge`, `write <recipe>`, `unfused <recipe> <part>`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kassay.kernels import store, unfused
+from kassay.kernels.ahead import Compiled, compiled
+from kassay.kernels.device.attention import attention_merge, attention_split
+from kassay.kernels.device.dequantize import dequantize_pages
+from kassay.kernels.device.write import write_pages
+from kassay.kernels.host import H200
+from kassay.kernels.launch import Decode, shape_of
+from kassay.kernels.shape import supports
+from kassay.kernels.split import TILES, Cut
+from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
+from kassay.kv.recipe import RECIPES, recipe_named
+
+WORDS = {0: "fp16", 1: "i16", 2: "i16", 3: "i16"}  # what a kernel reads of a format (kassay.kernels.shape)
+SPLITS = (1, 4)
+BATCH, TOKENS = 2, 8192  # of the launch whose cut is compiled
+QUERY_HEADS, KV_HEADS, HEAD_DIMS = 32, 8, (64, 128)
+
+Compile = Callable[[], Compiled]
+
+
+def layer_of(name: str, head_dim: int, page_tokens: int = 16) -> PagedLayer:
+    """An empty layer of a recipe, one page."""
+    pool = PagedShape(pages=1, page_tokens=page_tokens, kv_heads=KV_HEADS, head_dim=head_dim)
+    return PagedLayer(recipe_named(name), pool, scales=LayerScales(keys=1.0, values=1.0))
+
+
+def supported() -> list[str]:
+    """Recipes that the kernels have."""
+    paged = [recipe.name for recipe in RECIPES if recipe.policy != "tensor" and not recipe.prebias]
+    return [name for name in paged if supports(H200, shape_of(layer_of(name, 128), QUERY_HEADS))]
+
+
+def kernels(
+    recipes: list[str] | None = None, head_dims: tuple[int, ...] = HEAD_DIMS
+) -> Iterator[tuple[str, int, Compile]]:
+    """Name, head dim and what compiles it, of every kernel of these recipes (all that are supported)."""
+    for head_dim in head_dims:
+        for name in supported() if recipes is None else recipes:
+            for splits in SPLITS:
+                yield f"attention {name} {splits}", head_dim, attention(name, head_dim, splits)
+            yield f"write {name}", head_dim, write(name, head_dim)
+            yield from unfused_of(name, head_dim)
+        yield "merge", head_dim, merge(head_dim)
+
+
+def attention(name: str, head_dim: int, splits: int) -> Compile:
+    """Decode attention of one recipe."""
+    shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
+    cut = Cut(tile=TILES[splits > 1], splits=splits)
+    decode = Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut)
+    pointers = {
+        "q_ptr": "fp16",
+        "k_ptr": WORDS[shape.key_number],
+        "v_ptr": WORDS[shape.value_number],
+        "k_scale_ptr": "fp32",
+        "v_scale_ptr": "fp32",
+        "table_ptr": "i32",
+        "length_ptr": "i32",
+        "o_ptr": "fp32" if splits > 1 else "fp16",
+        "lse_ptr": "fp32",
+    }
+    numbers = {"scale": "fp32", "chunk": "i32", "table_stride": "i32", "width": "i32", "splits": "i32"}
+    return lambda: compiled(attention_split, pointers, numbers, decode.options())
+
+
+def merge(head_dim: int) -> Compile:
+    """The kernel that puts splits together."""
+    pointers = {"part_ptr": "fp32", "part_lse_ptr": "fp32", "o_ptr": "fp16", "lse_ptr": "fp32"}
+    options: dict[str, Any] = {"D": head_dim, "BLOCK_C": 16, "PDL": True, "num_warps": 4, "launch_pdl": True}
+    return lambda: compiled(attention_merge, pointers, {"splits": "i32"}, options)
+
+
+def write(name: str, head_dim: int) -> Compile:
+    """The writer of one recipe."""
+    layer = layer_of(name, head_dim)
+    kinds = ["fp16" if plane.sixteen_bit else "u8" for plane in (layer.keys, layer.values)]
+    pointers = {
+        "k_ptr": "fp16",
+        "v_ptr": "fp16",
+        "slot_ptr": "i64",
+        "k_data_ptr": kinds[0],
+        "v_data_ptr": kinds[1],
+        "k_scale_ptr": "fp32",
+        "v_scale_ptr": "fp32",
+    }
+    numbers = {"tokens": "i32", "k_stride": "i32", "v_stride": "i32"}
+    return lambda: compiled(write_pages, pointers, numbers, store.options(layer))
+
+
+def unfused_of(name: str, head_dim: int) -> Iterator[tuple[str, int, Compile]]:
+    """The control that dequantizes a component to a temporary, for each component of fewer than 16 bits."""
+    layer = layer_of(name, head_dim)
+    shape = shape_of(layer, QUERY_HEADS)
+    pointers = {"words_ptr": "i16", "scale_ptr": "fp32", "to_ptr": "fp16", "table_ptr": "i32", "length_ptr": "i32"}
+    for part, plane in (("keys", layer.keys), ("values", layer.values)):
+        if not plane.sixteen_bit:
+            options = unfused.options(shape, plane, H200)
+
+            def compile_it(options: dict[str, Any] = options) -> Compiled:
+                return compiled(dequantize_pages, pointers, {"table_stride": "i32"}, options)
+
+            yield f"unfused {name} {part}", head_dim, compile_it
