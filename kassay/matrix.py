@@ -133,7 +133,6 @@ def row(
     study: dict[str, Any], place: tuple[str, str], stages: Sequence[str], found: Walk, decided: ContrastVerdict
 ) -> MatrixRow:
     """A row as a record, with the study's expectation beside the verdict."""
-    summary = decided.summary
     verdict = found.timed or decided.verdict
     expected = (study.get("expected") or {}).get(place[0], {}).get(place[1])
     return MatrixRow(
@@ -146,16 +145,7 @@ def row(
         stages=list(stages),
         verdicts=list(found.verdicts),
         reasons=list(found.reasons),
-        ratios=None if summary is None else list(summary.ratios),
-        median=None if summary is None else summary.median,
-        lower=None if summary is None else summary.interval.lower,
-        upper=None if summary is None else summary.interval.upper,
-        wins=None if summary is None else summary.sign.wins,
-        p=None if summary is None else summary.sign.p,
-        holm_p=decided.holm_p,
-        family_size=decided.family_size,
-        alpha=decided.alpha,
-        screen_ratio=decided.screen_ratio,
+        **decided.figures(),
         verdict=verdict,
         reason=found.why or decided.reason,
         expected=expected,

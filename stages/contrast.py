@@ -99,22 +99,12 @@ def check_identity(cells: list[TimingCell]) -> None:
 
 def contrast_record(stage: Stage, planned: PlannedContrast, decided: ContrastVerdict, sha256: str) -> ContrastRecord:
     """A verdict as a record."""
-    summary = decided.summary
     return ContrastRecord(
         model=stage.params["model"],
         contrast=decided.contrast,
         candidate=decided.candidate,
         control=decided.control,
-        ratios=None if planned.ratios is None else list(planned.ratios),
-        median=None if summary is None else summary.median,
-        lower=None if summary is None else summary.interval.lower,
-        upper=None if summary is None else summary.interval.upper,
-        wins=None if summary is None else summary.sign.wins,
-        p=None if summary is None else summary.sign.p,
-        holm_p=decided.holm_p,
-        family_size=decided.family_size,
-        alpha=decided.alpha,
-        screen_ratio=decided.screen_ratio,
+        **decided.figures() | {"ratios": None if planned.ratios is None else list(planned.ratios)},
         objective=objectives.route_of(stage.params["study"]),
         certificate=planned.certificate,
         certificates_sha256=sha256,

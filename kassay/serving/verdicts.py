@@ -163,7 +163,7 @@ def planned_contrast(found: Evidence, one: Comparison, certificate: str) -> Plan
 
 def record(found: Evidence, one: Comparison, certificate: str, decided: ContrastVerdict) -> ServingContrast:
     """A verdict as a record; failures and invalid loads give it their own word."""
-    summary, failed = decided.summary, failures(found, one)
+    failed = failures(found, one)
     verdict = decided.verdict
     if any(failed.values()):
         verdict = "no confirmed gain"
@@ -176,16 +176,7 @@ def record(found: Evidence, one: Comparison, certificate: str, decided: Contrast
         candidate=one.candidate,
         control=one.control,
         failed=failed,
-        ratios=None if summary is None else list(summary.ratios),
-        median=None if summary is None else summary.median,
-        lower=None if summary is None else summary.interval.lower,
-        upper=None if summary is None else summary.interval.upper,
-        wins=None if summary is None else summary.sign.wins,
-        p=None if summary is None else summary.sign.p,
-        holm_p=decided.holm_p,
-        family_size=decided.family_size,
-        alpha=decided.alpha,
-        screen_ratio=decided.screen_ratio,
+        **decided.figures(),
         certificate=certificate,
         verdict=verdict,
         reason=decided.reason,

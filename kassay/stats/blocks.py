@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from kassay.stats import InvalidData, require_count, require_finite
 from kassay.stats.bootstrap import MedianInterval, median_interval
@@ -106,6 +107,22 @@ class ContrastVerdict:
         holds = self.holm_p <= self.alpha and median >= self.screen_ratio
         if self.verdict == "gain confirmed" and not holds:
             raise InvalidData(f"`{self.contrast}` is a gain against its own numbers: this is a bug")
+
+    def figures(self) -> dict[str, Any]:
+        """Its numbers by the names that every record of a comparison has; null where nothing was measured."""
+        summary = self.summary
+        return {
+            "ratios": None if summary is None else list(summary.ratios),
+            "median": None if summary is None else summary.median,
+            "lower": None if summary is None else summary.interval.lower,
+            "upper": None if summary is None else summary.interval.upper,
+            "wins": None if summary is None else summary.sign.wins,
+            "p": None if summary is None else summary.sign.p,
+            "holm_p": self.holm_p,
+            "family_size": self.family_size,
+            "alpha": self.alpha,
+            "screen_ratio": self.screen_ratio,
+        }
 
 
 def williams_orders(arms: Sequence[str]) -> tuple[Order, ...]:
