@@ -139,10 +139,14 @@ def exit_meaning(code: int | None) -> str:
 
 
 def families(recipes: Iterable[str], of_all: Iterable[str]) -> list[str]:
-    """Titles of recipes, joined to their family (`K16/V8`) where all of its policies are among them."""
+    """Titles of recipes, joined to their family (`K16/V8`) where all of its policies are among them.
+
+    Of rows that say for what (`K16/V8 fixed for preservation`) the family is the recipe, joined where all are there.
+    """
     members: dict[str, list[str]] = {}
     for recipe in of_all:
-        members.setdefault(title(recipe).rpartition(" ")[0] or title(recipe), []).append(recipe)
+        name = title(recipe)
+        members.setdefault(name.rpartition(" for " if " for " in name else " ")[0] or name, []).append(recipe)
     chosen = list(recipes)
     found: list[str] = []
     for family, names in members.items():

@@ -55,6 +55,9 @@ def test_clause(verdicts: dict[str, str], said: str) -> None:
 def test_a_family_is_named_only_when_it_is_whole() -> None:
     assert families(["k16v8-f"], ALL) == ["K16/V8 fixed"]
     assert families(["k8v8-f", "k8v8-d", "other"], [*ALL, "other"]) == ["K8/V8", "other"]
+    rows = [f"K16/V8 {policy} for {objective}" for policy in ("fixed", "dynamic") for objective in ("a", "b")]
+    assert families(rows, rows) == ["K16/V8 fixed", "K16/V8 dynamic"]
+    assert families(rows[:1], rows) == ["K16/V8 fixed for a"]
 
 
 def test_findings_show_negative_results(full_run: FakeRun) -> None:
