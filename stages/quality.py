@@ -3,29 +3,28 @@
 The study's endpoints say how many items at which context; a record carries the name of its endpoint.
 
 Every item's context is prefilled natively once; its operands fill the cache of each recipe, and the rest is decoded
-through that cache. Only raw records come out: no margin, no bound and no verdict is known here.
+through that cache. An endpoint with `data` takes its items from the file that is the stage's input of that name.
+Only raw records come out: no margin, no bound and no verdict is known here.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from kassay.backend import checkpoint, inputs, reference, text
+from kassay.backend import answers, checkpoint, files, inputs, reference, text
+from kassay.backend.answers import GSM8K, Said
 from kassay.backend.text import Passage, Question
 from kassay.errors import KassayError
-from kassay.kinds.quality import Answer, ArmStorage, DocumentLoss, ItemLength
+from kassay.kinds.quality import Answer, AnswerCounts, ArmStorage, DocumentLoss, ItemLength
 from kassay.kv.cache import Prefilled, RecipeCache
 from kassay.kv.recipe import Recipe, recipe_named
-from kassay.kv.tasks import arithmetic
 from kassay.kv.tasks.item import Item
 from kassay.stage import Metrics, Stage, main
 
-READERS: dict[str, Callable[[str], str | None]] = {
-    "retrieval": lambda said: said or None,
-    "arithmetic": arithmetic.last_labelled_answer,
-}
 NLL = "nll"
+MEASURES = (*answers.READERS, GSM8K, NLL)
 
 
 class Study:
@@ -42,9 +41,19 @@ class Study:
         self.scales = inputs.scales_of(stage)
         self.total = sum(planned[size_of(planned)] for planned in self.endpoints.values())
         self.done = 0
+        self.counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for planned in self.endpoints.values():
-            more = planned["targets"] if planned["measure"] == NLL else self.params["answer_cap_tokens"]
-            self.checkpoint.check_length(planned["context_tokens"] + more)
+            more = planned["targets"] if planned["measure"] == NLL else self.cap_tokens(planned)
+            self.checkpoint.check_length((planned["context_tokens"] or 0) + more)
+        self.rows = {name: of_file(self, planned) for name, planned in self.endpoints.items() if planned.get("data")}
+
+    def cap_tokens(self, planned: dict[str, Any]) -> int:
+        """Longest answer of an endpoint."""
+        return int(planned.get("answer_cap_tokens") or self.params["answer_cap_tokens"])
+
+    def asked(self, planned: dict[str, Any]) -> dict[str, Any]:
+        """Which texts an endpoint asks for."""
+        return {"split": self.params["split"], "seed": self.params["seed"], "count": planned[size_of(planned)]}
 
     def step(self, count: int, what: str) -> None:
         """Tell that `count` more items are done."""
@@ -62,8 +71,10 @@ class Study:
 
 def size_of(planned: dict[str, Any]) -> str:
     """What an endpoint counts. Raises KassayError for one that this stage does not measure."""
-    if planned["measure"] not in (*READERS, NLL):
-        raise KassayError(f"this stage measures {', '.join(READERS)} and {NLL}, not `{planned['measure']}`")
+    if planned["measure"] not in MEASURES:
+        raise KassayError(f"this stage measures {', '.join(MEASURES)}, not `{planned['measure']}`")
+    if planned["measure"] == GSM8K and not planned.get("data"):
+        raise KassayError(f"`{GSM8K}` takes its items from a file: the endpoint's `data` names an input of the stage")
     return "documents" if planned["measure"] == NLL else "items"
 
 
@@ -72,17 +83,60 @@ def run(stage: Stage) -> Metrics:
     study = Study(stage)
     attest_storage(study)
     for endpoint, planned in study.endpoints.items():
-        asked = {"split": study.params["split"], "seed": study.params["seed"], "count": planned[size_of(planned)]}
-        asked["context_tokens"] = planned["context_tokens"]
+        rows = study.rows.get(endpoint) or generated(study, planned)
         if planned["measure"] == NLL:
-            passages = study.text.passages(**asked, targets=planned["targets"])
-            inputs.check_unseen(stage, study.params["split"], [found.document.content_digest for found in passages])
-            for texts in text.batches(passages, study.params["batch"]):
+            inputs.check_unseen(stage, study.params["split"], [found.document.content_digest for found in rows])
+            for texts in text.batches(rows, study.params["batch"]):
                 score_batch(study, planned, texts)
             continue
-        for questions in text.batches(study.text.questions(planned["measure"], **asked), study.params["batch"]):
+        for questions in text.batches(rows, study.params["batch"]):
             answer_batch(study, endpoint, questions)
+    append_counts(study)
     return {"items": study.total, "recipes": len(study.recipes)}
+
+
+def generated(study: Study, planned: dict[str, Any]) -> Sequence[Any]:
+    """The texts of an endpoint, made from the seed."""
+    asked = {**study.asked(planned), "context_tokens": planned["context_tokens"]}
+    if planned["measure"] == NLL:
+        return study.text.passages(**asked, targets=planned["targets"])
+    return study.text.questions(planned["measure"], **asked, keys=planned.get("keys") or 1)
+
+
+def of_file(study: Study, planned: dict[str, Any]) -> Sequence[Any]:
+    """The texts of an endpoint, taken from its file. Raises Unmet if it has fewer than are asked for."""
+    if planned["data"] not in study.stage.inputs:
+        raise KassayError(f"`data` names `{planned['data']}`, which is no input of this stage")
+    path, asked = study.stage.inputs[planned["data"]], study.asked(planned)
+    if planned["measure"] == NLL:
+        lengths = {"context_tokens": planned["context_tokens"], "targets": planned["targets"]}
+        return files.windows(study.text, path, **asked, **lengths)
+    if planned["measure"] != GSM8K:
+        raise KassayError(f"`data` goes with {GSM8K} and {NLL}, not `{planned['measure']}`")
+    made = files.problems(study.text, path, **asked)
+    longest = max(len(found.context) + len(found.question) for found in made)
+    study.checkpoint.check_length(longest + study.cap_tokens(planned))
+    return made
+
+
+def append_counts(study: Study) -> None:
+    """Record how the answers to problems of files ended."""
+    for (endpoint, recipe), counted in study.counts.items():
+        planned = study.endpoints[endpoint]
+        study.stage.append(
+            AnswerCounts(
+                model=study.params["model"],
+                recipe=recipe,
+                task=endpoint,
+                data_sha256=study.stage.input_sha256(planned["data"]),
+                items=planned["items"],
+                correct=counted["correct"],
+                wrong=counted["wrong"],
+                unreadable=counted["unreadable"],
+                truncated=counted["truncated"],
+                no_marker=counted["no marker"],
+            )
+        )
 
 
 def attest_storage(study: Study) -> None:
@@ -107,14 +161,18 @@ def answer_batch(study: Study, endpoint: str, batch: Sequence[Question]) -> None
     """Answers of every recipe to one batch of items."""
     context = study.prefill(study.checkpoint.rows(found.context for found in batch))
     question_BT = study.checkpoint.rows(found.question for found in batch)
-    cap_tokens = study.params["answer_cap_tokens"]
+    planned = study.endpoints[endpoint]
+    cap_tokens, stops = study.cap_tokens(planned), answers.stops(planned["measure"], study.text)
     if not study.text.exact:
         append_lengths(study, endpoint, batch)
     for recipe in study.recipes:
         cache = study.cache(recipe, context, question_BT.shape[1] + cap_tokens)
-        rows = reference.generate(study.model, cache, question_BT, cap_tokens, study.text.stops)
+        rows = reference.generate(study.model, cache, question_BT, cap_tokens, stops)
         for found, row in zip(batch, rows, strict=True):
-            study.stage.append(answer(study, endpoint, recipe, found.item, row))
+            said = answers.read(planned["measure"], study.text, row, found.item.expected)
+            study.stage.append(answer(study, endpoint, recipe, found.item, said, len(row)))
+            if planned.get("data"):
+                study.counts[endpoint, recipe.name].update([said.outcome, *([] if said.marked else ["no marker"])])
     study.step(len(batch), endpoint)
 
 
@@ -134,17 +192,8 @@ def append_lengths(study: Study, endpoint: str, batch: Sequence[Question]) -> No
         )
 
 
-def answer(study: Study, endpoint: str, recipe: Recipe, item: Item, row: list[int]) -> Answer:
-    """One generated row as a record; a right labelled answer at the cap counts as correct."""
-    ended = bool(row) and row[-1] in study.text.stops
-    said = study.text.answer(row)
-    parsed = READERS[study.endpoints[endpoint]["measure"]](said)
-    if parsed == item.expected:
-        outcome = "correct"
-    elif not ended:
-        outcome = "truncated"
-    else:
-        outcome = "unreadable" if parsed is None else "wrong"
+def answer(study: Study, endpoint: str, recipe: Recipe, item: Item, said: Said, tokens: int) -> Answer:
+    """One answer as a record."""
     return Answer(
         model=study.params["model"],
         recipe=recipe.name,
@@ -153,10 +202,10 @@ def answer(study: Study, endpoint: str, recipe: Recipe, item: Item, row: list[in
         item_id=item.item_id,
         item_digest=item.digest,
         expected=item.expected,
-        text=said,
-        parsed=parsed,
-        outcome=outcome,
-        tokens=len(row),
+        text=said.text,
+        parsed=said.parsed,
+        outcome=said.outcome,
+        tokens=tokens,
     )
 
 

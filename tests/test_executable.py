@@ -118,7 +118,7 @@ def test_another_executable_of_the_same_name_runs_again(
         ({"program": "ok", "retries": True}, "`retries` is `True`"),
         ({"program": "ok", "timeout_s": 0}, "`timeout_s` is `0`"),
         ({"program": "ok", "host": {"capability": "9.0"}}, "need `capability` is about GPUs"),
-        ({"program": "ok", "resources": {"cpus": 1, "memory_gib": 1, "gpus": 0}}, "resource `gpus` is `0`"),
+        ({"program": "ok", "resources": {"cpus": 1, "memory_gib": 1, "gpus": -1}}, "resource `gpus` is `-1`"),
         ({"program": "ok", "resources": {"cpus": 1, "memory_gib": 1, "disk_gib": -1}}, "resource `disk_gib` is `-1`"),
     ],
 )

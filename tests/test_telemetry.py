@@ -250,7 +250,7 @@ def test_under_load_gaps_are_short_and_the_sampler_takes_less_than_a_hundredth_o
             hashlib.sha256(bytes(200_000)).hexdigest()
             sum(range(50_000))
             if len(taken) < 20:
-                taken.append(np.ones(1 << 18))
+                taken.append(np.ones(1 << 19))
     made = sampler.finished()
     assert made.fault == "" and made.cpu_share < 0.01
     assert len(made.answered) >= 20, "1.5 s have 75 starts; a loaded machine may miss some"

@@ -7,7 +7,7 @@ certificates. Resampled bounds are not drawn again here (kassay.audit.rederive d
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from statistics import NormalDist
@@ -18,12 +18,14 @@ from kassay.audit import Audited, Difference, compare
 from kassay.audit.files import Run
 from kassay.entry import Stage
 from kassay.errors import RecordError
+from kassay.kv.tasks import gsm8k
 from kassay.kv.tasks.arithmetic import last_labelled_answer
 from kassay.record import read_lines
 
-READERS: dict[str, Callable[[str], str | None]] = {
-    "retrieval": lambda text: text or None,
-    "arithmetic": last_labelled_answer,
+READERS: dict[str, Callable[[str, bool], str | None]] = {  # of a text and whether the cap cut it
+    "retrieval": lambda text, cut: text or None,
+    "arithmetic": lambda text, cut: last_labelled_answer(text),
+    "gsm8k": lambda text, cut: number(text, cut),
 }
 TAIL = 1e-6  # relative error of a tail of a few thousand terms in logarithms, far above what one more loss would change
 MEANS = 1e-12  # relative error of a mean of a few thousand losses
@@ -66,11 +68,30 @@ def rescore(run: Run, stage: Stage, told: compare.Compared) -> None:
         measure = endpoints.get(body["task"], {}).get("measure", body["task"])
         name = f"answer {body['item_id']} under {body['recipe']}"
         if (reader := READERS.get(measure)) is not None:
-            check(told, name, "parsed", body["parsed"], reader(body["text"]))
+            check(told, name, "parsed", body["parsed"], reader(body["text"], body["outcome"] == "truncated"))
         right = body["parsed"] is not None and body["parsed"] == body["expected"]
         check(told, name, "correct", body["outcome"] == "correct", right)
         if body["outcome"] == "wrong":
             check(told, name, "outcome", "wrong", "wrong" if body["parsed"] is not None else "unreadable")
+    count_endings(run.folder(stage.name) / paths.RECORDS, told)
+
+
+def count_endings(made: Path, told: compare.Compared) -> None:
+    """The counts of how answers to problems of a file ended, from the answers."""
+    ended: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for body in bodies(made, "answer"):
+        unmarked = body["parsed"] is not None and gsm8k.LABEL not in body["text"]
+        ended[body["task"], body["recipe"]].update(["items", body["outcome"], *["no_marker"] * unmarked])
+    for body in bodies(made, "answer_counts"):
+        derived = ended[body["task"], body["recipe"]]
+        for field in ("items", "correct", "wrong", "unreadable", "truncated", "no_marker"):
+            check(told, f"answers to {body['task']} under {body['recipe']}", field, body[field], derived[field])
+
+
+def number(text: str, cut: bool) -> str | None:
+    """The strict answer to a problem, as records have it."""
+    value = gsm8k.read(text, "length" if cut else "stop").value
+    return None if value is None else gsm8k.shown(value)
 
 
 def recount(run: Run, stage: Stage, told: compare.Compared) -> None:

@@ -13,10 +13,11 @@ is text, and the model goes on with it.
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kassay.kv.tasks import arithmetic, document, retrieval, vocabulary
+from kassay.kv.tasks import arithmetic, document, needles, retrieval, vocabulary
 from kassay.kv.tasks.document import Document
 from kassay.kv.tasks.item import Item, make_item
 from kassay.kv.tasks.splits import digest_of, generator
@@ -64,8 +65,10 @@ class Text(Protocol):
     def passages(self, *, split: str, seed: int, count: int, context_tokens: int, targets: int) -> list[Passage]:
         """Documents of exactly these lengths."""
 
-    def questions(self, measure: str, *, split: str, seed: int, count: int, context_tokens: int) -> list[Question]:
-        """Items of `retrieval` or `arithmetic`."""
+    def questions(
+        self, measure: str, *, split: str, seed: int, count: int, context_tokens: int, keys: int = 1
+    ) -> list[Question]:
+        """Items of `retrieval`, each asking for `keys` records, or of `arithmetic`."""
 
     def answer(self, row: Sequence[int]) -> str:
         """The text of a generated row, without what ended it."""
@@ -90,7 +93,9 @@ class Characters:
             for found in made
         ]
 
-    def questions(self, measure: str, *, split: str, seed: int, count: int, context_tokens: int) -> list[Question]:
+    def questions(
+        self, measure: str, *, split: str, seed: int, count: int, context_tokens: int, keys: int = 1
+    ) -> list[Question]:
         """Items whose contexts have exactly `context_tokens` tokens."""
         return [
             Question(
@@ -98,7 +103,9 @@ class Characters:
                 context=tuple(vocabulary.encode_context(item.context)),
                 question=tuple(vocabulary.encode(item.question)),
             )
-            for item in ITEMS[measure](split=split, seed=seed, count=count, context_tokens=context_tokens)
+            for item in maker(ITEMS, measure, keys, 0)(
+                split=split, seed=seed, count=count, context_tokens=context_tokens
+            )
         ]
 
     def answer(self, row: Sequence[int]) -> str:
@@ -116,7 +123,8 @@ class Tokens:
         self.name = type(tokenizer).__name__
         alone = tokenizer("")["input_ids"]
         self.begin: Ids = tuple(alone[:1]) if alone and alone[0] == tokenizer.bos_token_id else ()
-        self.stops = ends_of_line(tokenizer) | set(ends)
+        self.ends = frozenset(set(ends) | ({tokenizer.eos_token_id} - {None}))  # of a text, not of a line
+        self.stops = ends_of_line(tokenizer) | self.ends
 
     def ids(self, text: str) -> Ids:
         """Tokens of a text, nothing put around them."""
@@ -133,24 +141,28 @@ class Tokens:
                 break
             characters *= 2
         cut = [(row[:context_tokens], row[context_tokens:wanted]) for row in rows]
-        return [self.passage(found, *parts) for found, parts in zip(texts, cut, strict=True)]
+        return [self.passage(found.item_id, split, *parts) for found, parts in zip(texts, cut, strict=True)]
 
-    def passage(self, found: Document, context: Ids, continuation: Ids) -> Passage:
+    def passage(self, item_id: str, split: str, context: Ids, continuation: Ids) -> Passage:
         """A document of these tokens."""
         fields = {
-            "item_id": found.item_id,
-            "split": found.split,
+            "item_id": item_id,
+            "split": split,
             "context": self.tokenizer.decode(context[len(self.begin) :]),
             "continuation": self.tokenizer.decode(continuation),
         }
         made = Document(**fields, digest=digest_of(dict(fields)))
         return Passage(document=made, context=context, continuation=continuation)
 
-    def questions(self, measure: str, *, split: str, seed: int, count: int, context_tokens: int) -> list[Question]:
+    def questions(
+        self, measure: str, *, split: str, seed: int, count: int, context_tokens: int, keys: int = 1
+    ) -> list[Question]:
         """Items whose contexts have about `context_tokens` tokens."""
 
         def made(number: int, characters: int) -> list[Item]:
-            return SHOWN[measure](split=split, seed=seed, count=number, context_tokens=characters)
+            return maker(SHOWN, measure, keys, SHOWN_QUESTIONS)(
+                split=split, seed=seed, count=number, context_tokens=characters
+            )
 
         characters = self.fitted(lambda size: made(min(SAMPLE, count), size), context_tokens)
         return [
@@ -168,8 +180,12 @@ class Tokens:
 
     def answer(self, row: Sequence[int]) -> str:
         """The first line of the row's text, white space around it left out."""
+        return self.whole(row).partition("\n")[0].strip()
+
+    def whole(self, row: Sequence[int]) -> str:
+        """All of the row's text, without special tokens."""
         text: str = self.tokenizer.decode(list(row), skip_special_tokens=True)
-        return text.partition("\n")[0].strip()
+        return text
 
 
 def ends_of_line(tokenizer: Any) -> frozenset[int]:
@@ -251,6 +267,15 @@ def solved_problems(*, split: str, seed: int, count: int, context_tokens: int) -
 
 ITEMS: dict[str, Callable[..., list[Item]]] = {"retrieval": retrieval.items, "arithmetic": arithmetic.items}
 SHOWN: dict[str, Callable[..., list[Item]]] = {"retrieval": shown_records, "arithmetic": solved_problems}
+
+
+def maker(one: dict[str, Callable[..., list[Item]]], measure: str, keys: int, solved: int) -> Callable[..., list[Item]]:
+    """What makes items that ask for `keys` facts; for several of them behind so many solved questions."""
+    if keys == 1:
+        return one[measure]
+    if measure != "retrieval":
+        raise ValueError(f"`{measure}` asks for one fact, not for {keys}")
+    return partial(needles.made, keys=keys, solved=solved)
 
 
 def batches(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:

@@ -50,9 +50,27 @@ class ItemLength(Record):
     task: str = doc("Name of the endpoint in the study.")
     item_id: str = doc("Id of the item in its split.")
     item_digest: str = doc("SHA-256 of the item.")
-    planned_tokens: int = doc("Tokens of the context that the study asks for.")
+    planned_tokens: int | None = doc("Tokens of the context that the study asks for, null where items have their own.")
     context_tokens: int = doc("Tokens of the context, begin-of-text included where there is one.")
     question_tokens: int = doc("Tokens of the question.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerCounts(Record):
+    """How the answers of one recipe to problems of a file ended; the counts but for `no_marker` add up to `items`."""
+
+    schema: ClassVar[str] = "kassay.answer_counts/1"
+
+    model: str = doc("Name of the model.")
+    recipe: str = doc("Name of the recipe.")
+    task: str = doc("Name of the endpoint in the study.")
+    data_sha256: str = doc("SHA-256 of the file that the items are of.")
+    items: int = doc("Items, all of which stay in the denominator.")
+    correct: int = doc("Right answers, among them labelled ones at the cap.")
+    wrong: int = doc("Answers with another number.")
+    unreadable: int = doc("Answers that ended by themselves without a number.")
+    truncated: int = doc("Answers that the cap cut before a labelled number; they are wrong.")
+    no_marker: int = doc("Answers without a label that were read by their last number.")
 
 
 @dataclass(frozen=True, kw_only=True)

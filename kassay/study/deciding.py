@@ -22,6 +22,7 @@ class LossEndpoint(Endpoint):
     documents: int = said("Documents, the unit that is resampled.", least=1)
     context_tokens: int = said("Prefix of each document (tokens).", least=1)
     targets: int = said("Scored targets of each document.", least=1)
+    data: str | None = said("Input of the stage that is the file of documents; left out: generated.", optional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,11 @@ class AnswerEndpoint(Endpoint):
     measure: str = said("What is measured.", among=ANSWERS)
     items: int = said("Items; all stay in the denominator.", least=1)
     context_tokens: int | None = said("Prefix of each item (tokens); null where items have their own.", least=1)
+    data: str | None = said("Input of the stage that is the file of items; left out: generated.", optional=True)
+    keys: int | None = said("Records that one item of retrieval asks for; left out: one.", least=1, optional=True)
+    answer_cap_tokens: int | None = said(
+        "Longest answer here (tokens); left out: that of the study.", least=1, optional=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from kassay.study.vocabulary import KINDS
 LEVELS = 1e-9  # relative: levels are decimals of a quotient
 ANSWER_GATES, LOSS_GATES = ("gross-loss", "net-change"), ("relative-nll", "nll-difference")
 OF_MEASURED = {"ratio": MeasuredEndpoint, "value": (MeasuredEndpoint, AnswerEndpoint, LossEndpoint)}
+OF_MEASURES = {"data": ("gsm8k", "nll"), "keys": ("retrieval",)}
 FORM: dict[str, Any] = {
     **dict.fromkeys(ANSWER_GATES, AnswerEndpoint),
     **dict.fromkeys(LOSS_GATES, LossEndpoint),
@@ -28,6 +29,7 @@ def check(study: Study, faults: Faults) -> None:
     """Every rule; faults go where they stand."""
     needed_sections(study, faults)
     names(study, faults)
+    endpoint_rules(study, faults)
     for name, gate in entries(study.gates):
         gate_rules(study, f"gates.{name}", gate, faults)
     certificate_rules(study, faults)
@@ -90,6 +92,14 @@ def names(study: Study, faults: Faults) -> None:
         among(f"guards.{name}.comparison", guard.comparison, study.comparisons, "comparison", faults)
     if study.sweep is not None and study.sweep is not OPEN:
         among("sweep.arms", study.sweep.arms, study.arms, "arm", faults)
+
+
+def endpoint_rules(study: Study, faults: Faults) -> None:
+    """Keys that only some measures have."""
+    for name, endpoint in entries(study.endpoints):
+        for key, measures in OF_MEASURES.items():
+            if known(getattr(endpoint, key, None), endpoint.measure) and endpoint.measure not in measures:
+                faults.add(f"endpoints.{name}.{key}", f"goes with {' and '.join(measures)}, not `{endpoint.measure}`")
 
 
 def gate_rules(study: Study, key: str, gate: Gate, faults: Faults) -> None:

@@ -60,6 +60,31 @@ def test_a_folder_that_is_not_there_is_an_error_of_the_plan(tmp_path: Path) -> N
         planned(tmp_path / ".config", MODEL=str(tmp_path / "nowhere"))
 
 
+def test_files_of_tasks_change_endpoints_and_inputs_and_without_them_nothing_changes(tmp_path: Path) -> None:
+    problems, documents = tmp_path / "problems.jsonl", tmp_path / "documents.jsonl"
+    for path in (problems, documents):
+        path.write_text("{}\n")
+    asked = {"MODEL": str(tmp_path), "MODEL_PROBLEMS_FILE": str(problems), "MODEL_PROBLEMS": "100"}
+    plain = planned(tmp_path / ".config", MODEL=str(tmp_path))
+    assert plain.hash() == planned(tmp_path / ".config", MODEL=str(tmp_path), MODEL_PROBLEMS_FILE="").hash()
+    assert set(by_name(plain)["quality.given"].inputs) == {"stack", "model", "scales", "numerics"}
+    made = planned(tmp_path / ".config", **asked, MODEL_DOCUMENTS_FILE=str(documents))
+    quality = by_name(made)["quality.given"]
+    assert quality.inputs["problems"] == f"tree:{problems}" and quality.inputs["documents"] == f"tree:{documents}"
+    endpoints = quality.params["endpoints"]
+    assert endpoints["arithmetic"] == {
+        "measure": "gsm8k", "items": 100, "context_tokens": None, "data": "problems", "answer_cap_tokens": 2048,
+    }  # fmt: skip
+    assert [endpoints[name].get("data") for name in ("nll-short", "nll-long", "retrieval-long")] == [
+        "documents", "documents", None,
+    ]  # fmt: skip
+    assert made.protocol() != plain.protocol() and made.config["study"]["gates"] == plain.config["study"]["gates"]
+    assert [stage.name for stage in made.stages] == [stage.name for stage in plain.stages]
+    problems.unlink()
+    with pytest.raises(PlanError, match=r"problems.jsonl.* does not exist"):
+        planned(tmp_path / ".config", **asked)
+
+
 def test_what_is_about_a_given_model_needs_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="MODEL_LONG_CONTEXT_TOKENS"):
         planned(tmp_path / ".config", MODEL_LONG_CONTEXT_TOKENS="2048")

@@ -4,6 +4,7 @@ import json
 import platform
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_wandb_offline(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     kept = shutil.copytree(first, scratch / first.name)
+    time.sleep(1.1)  # wandb names a folder by the second
     second = Mirrored(toy, chosen)
     assert second.directory == went.directory
     (copy,) = home.iterdir()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kassay.errors import SourceError
-from kassay.source import contents, environment, pins, wheel
+from kassay.source import contents, environment, pins, uv, wheel
 from kassay.source.attest import attest
 from kassay.source.inventory import take
 from tests.source.fork import INDEX, Fork, index, pack, pins_of, write_wheel
@@ -90,7 +90,7 @@ def replace_it_with_its_own_version(stack: Stack) -> None:
 
 def uv_install(stack: Stack, *words: str) -> None:
     """Somebody's own use of uv in a stack."""
-    argv = ["uv", "pip", "install", "-q", "--link-mode", "copy", "--python", stack.told["python"], *words]
+    argv = [uv.program(), "pip", "install", "-q", "--link-mode", "copy", "--python", stack.told["python"], *words]
     subprocess.run(argv, check=True)
 
 
@@ -244,8 +244,8 @@ def listing(home: Path) -> dict[str, tuple[int, int]]:
 def users(tmp_path: Path, *words: str) -> Path:
     """A user's own environment."""
     python = tmp_path / "theirs" / "bin" / "python"
-    subprocess.run(["uv", "venv", "-q", "--python", sys.executable, str(tmp_path / "theirs")], check=True)
-    argv = ["uv", "pip", "install", "-q", "--no-build-isolation", "--python", str(python), *words]
+    subprocess.run([uv.program(), "venv", "-q", "--python", sys.executable, str(tmp_path / "theirs")], check=True)
+    argv = [uv.program(), "pip", "install", "-q", "--no-build-isolation", "--python", str(python), *words]
     subprocess.run(argv, check=True)
     return python
 

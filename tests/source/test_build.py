@@ -14,7 +14,7 @@ import pytest
 
 from kassay import digest
 from kassay.errors import SourceError
-from kassay.source import environment
+from kassay.source import environment, uv
 from tests.source.fork import Fork, answer, asked, made, pins_of, wheel_of_installed, write_wheel
 from tests.source.gitrepo import commit, git
 
@@ -91,7 +91,8 @@ def test_what_uv_does_by_itself_loses_the_fork(wheels: Path, tmp_path: Path) -> 
     setuptools = wheel_of_installed(wheels, "setuptools")
     python = tmp_path / "plain" / "bin" / "python"
     for words in (["venv", str(tmp_path / "plain")], *(install(python, tmp_path / name) for name in ("fork", "llm"))):
-        subprocess.run(["uv", *words], check=True, capture_output=True, env={**os.environ, "UV_PYTHON": sys.executable})
+        given = {**os.environ, "UV_PYTHON": sys.executable}
+        subprocess.run([uv.program(), *words], check=True, capture_output=True, env=given)
     assert asked(str(python), "importlib.import_module('fakeinfer').WHO") == "pypi"
     sources = [described(tmp_path / name, f"fake{module}") for name, module in (("fork", "infer"), ("llm", "llm"))]
     pins = pins_of(*sources, build_requirements=[f"setuptools=={setuptools.name.split('-')[1]}"])

@@ -11,7 +11,7 @@ import pytest
 
 from kassay import digest, paths
 from kassay.errors import SourceError
-from kassay.source import environment, pins
+from kassay.source import environment, pins, uv
 from tests.source.fork import asked, run_killed, write_wheel
 
 PINS = {"requirements": [f"numpy=={version('numpy')}"], "modules": ["numpy"]}
@@ -54,7 +54,7 @@ def test_a_pin_is_compared_by_its_distribution_not_its_module() -> None:
 def other_python() -> str:
     """The exact version of another Python of this host, as uv finds it; empty if there is none."""
     listed = subprocess.run(
-        ["uv", "python", "list", "--only-installed", "--offline"], capture_output=True, text=True, check=False
+        [uv.program(), "python", "list", "--only-installed", "--offline"], capture_output=True, text=True, check=False
     ).stdout
     found = {line.split("-")[1] for line in listed.splitlines() if line.startswith("cpython-3.")}
     return next((version for version in sorted(found) if version != platform.python_version()), "")

@@ -49,6 +49,13 @@ def decimal(text: str) -> Decimal:
     return Decimal(re.sub(r"[\s,$\\]", "", text.replace("\u2212", "-")))
 
 
+def shown(value: Decimal) -> str:
+    """An exact decimal in its one shortest form without an exponent, as records have it: 29.00 is `29`."""
+    text = format(value, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text in ("-0", "") else text
+
+
 def outcome(reading: Reading, gold: Decimal) -> str:
     """`correct`, `wrong`, `unreadable` or `truncated`, as records of answers have it; all but the first are wrong."""
     if reading.value is None:
