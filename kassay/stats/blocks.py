@@ -6,7 +6,6 @@ certificate passes, the one-sided exact sign test over the blocks (ties are non-
 Holm-adjusted p <= alpha over the planned family, and the median reaches the screen. The screen is a
 threshold on a point estimate, not a confidence bound; the interval is descriptive. Orders are the plan's:
 made here once (Williams 1949, Aust J Sci Res A2:149), then read, never remade.
-
 It does not time anything, and it never fills a missing cell: unequal counts make the block design invalid.
 """
 
