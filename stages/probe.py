@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from kassay.backend import inputs, reference, structure, workload
+from kassay.backend import answers, checkpoint, inputs, reference, structure, text
+from kassay.backend.text import Passage, Question
 from kassay.kinds.probe import ProbeArm, ProbeText
-from kassay.kinds.quality import Answer
 from kassay.kv.cache import Prefilled
 from kassay.kv.recipe import Recipe, recipe_named
-from kassay.kv.tasks import document, retrieval, vocabulary
 from kassay.kv.tasks.document import Document
-from kassay.kv.tasks.item import Item
 from kassay.stage import Metrics, Stage, main
 
 NATIVE_ARM = "native"
+RETRIEVAL = "retrieval"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,9 @@ class Probe:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.params: dict[str, Any] = stage.params
-        self.model = reference.load(stage.inputs["model"], stage.cpus)
+        self.checkpoint = checkpoint.of_stage(stage)
+        self.model = self.checkpoint.model
+        self.text = self.checkpoint.text
         self.scales = inputs.scales_of(stage)
         planned = arms(self.params, structure.geometry_of(self.model).layers)
         self.arms = [arm for arm in planned if self.record(arm)]
@@ -95,7 +96,7 @@ def run(stage: Stage) -> Metrics:
     """All arms on all documents, and on the questions if there are any."""
     probe = Probe(stage)
     params = probe.params
-    documents = document.documents(
+    documents = probe.text.passages(
         split=params["split"],
         seed=params["seed"],
         count=params["documents"],
@@ -103,25 +104,29 @@ def run(stage: Stage) -> Metrics:
         targets=params["targets"],
     )
     asked = params["retrieval"]
-    items = retrieval.items(
-        split=params["split"], seed=params["seed"], count=asked["items"], context_tokens=asked["context_tokens"]
+    items = probe.text.questions(
+        RETRIEVAL,
+        split=params["split"],
+        seed=params["seed"],
+        count=asked["items"],
+        context_tokens=asked["context_tokens"],
     )
     total, done = len(documents) + len(items), 0
-    for texts in workload.batches(documents, params["batch"]):
+    for texts in text.batches(documents, params["batch"]):
         compare(probe, texts)
         done += len(texts)
         stage.progress(done, total, "documents")
-    for questions in workload.batches(items, params["batch"]):
+    for questions in text.batches(items, params["batch"]):
         answer(probe, questions)
         done += len(questions)
         stage.progress(done, total, "questions")
     return {"arms": len(probe.arms), "documents": len(documents), "questions": len(items)}
 
 
-def compare(probe: Probe, batch: Sequence[Document]) -> None:
+def compare(probe: Probe, batch: Sequence[Passage]) -> None:
     """One batch of documents through every arm."""
-    context_BT = workload.context_rows([found.context for found in batch])
-    targets_BT = workload.text_rows([found.continuation for found in batch])
+    context_BT = probe.checkpoint.rows(found.context for found in batch)
+    targets_BT = probe.checkpoint.rows(found.continuation for found in batch)
     context = probe.prefill(context_BT[:, :-1])
     fed_BT = torch.cat([context_BT[:, -1:], targets_BT[:, :-1]], dim=1)
     native_BTV = torch.empty(0)
@@ -131,7 +136,7 @@ def compare(probe: Probe, batch: Sequence[Document]) -> None:
         if arm.name == NATIVE_ARM:
             native_BTV = logits_BTV
         for row, found in enumerate(batch):
-            append(probe, arm, found, logits_BTV[row], native_BTV[row], targets_BT[row])
+            append(probe, arm, found.document, logits_BTV[row], native_BTV[row], targets_BT[row])
 
 
 def append(
@@ -154,36 +159,17 @@ def append(
     )
 
 
-def answer(probe: Probe, batch: Sequence[Item]) -> None:
+def answer(probe: Probe, batch: Sequence[Question]) -> None:
     """One batch of questions to every arm."""
-    context = probe.prefill(workload.context_rows([item.context for item in batch]))
-    question_BT = workload.text_rows([item.question for item in batch])
-    cap_tokens = probe.params["answer_cap_tokens"]
+    context = probe.prefill(probe.checkpoint.rows(found.context for found in batch))
+    question_BT = probe.checkpoint.rows(found.question for found in batch)
+    cap_tokens, stops = probe.params["answer_cap_tokens"], answers.stops(RETRIEVAL, probe.text)
     for arm in probe.arms:
         cache = probe.cache(arm, context, question_BT.shape[1] + cap_tokens)
-        rows = reference.generate(probe.model, cache, question_BT, cap_tokens, vocabulary.NEWLINE)
-        for item, row in zip(batch, rows, strict=True):
-            probe.stage.append(read(probe, arm, item, row))
-
-
-def read(probe: Probe, arm: Arm, item: Item, row: list[int]) -> Answer:
-    """One generated row as a record."""
-    ended = bool(row) and row[-1] == vocabulary.NEWLINE
-    text = vocabulary.decode(row[:-1] if ended else row)
-    right = text == item.expected
-    return Answer(
-        model=probe.params["model"],
-        recipe=arm.name,
-        task=item.task,
-        split=item.split,
-        item_id=item.item_id,
-        item_digest=item.digest,
-        expected=item.expected,
-        text=text,
-        parsed=text or None,
-        outcome="correct" if right else "wrong" if ended else "truncated",
-        tokens=len(row),
-    )
+        rows = reference.generate(probe.model, cache, question_BT, cap_tokens, stops)
+        for found, row in zip(batch, rows, strict=True):
+            said = answers.read(RETRIEVAL, probe.text, row, found.item.expected)
+            probe.stage.append(answers.record(probe.params["model"], arm.name, RETRIEVAL, found.item, said, len(row)))
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 
 from kassay.backend import answers, checkpoint, files, inputs, reference, text
-from kassay.backend.answers import GSM8K, Said
+from kassay.backend.answers import GSM8K
 from kassay.backend.text import Passage, Question
 from kassay.errors import KassayError
-from kassay.kinds.quality import Answer, AnswerCounts, ArmStorage, DocumentLoss, ItemLength
+from kassay.kinds.quality import AnswerCounts, ArmStorage, DocumentLoss, ItemLength
 from kassay.kv.cache import Prefilled, RecipeCache
 from kassay.kv.recipe import Recipe, recipe_named
-from kassay.kv.tasks.item import Item
 from kassay.stage import Metrics, Stage, main
 
 NLL = "nll"
@@ -170,7 +169,8 @@ def answer_batch(study: Study, endpoint: str, batch: Sequence[Question]) -> None
         rows = reference.generate(study.model, cache, question_BT, cap_tokens, stops)
         for found, row in zip(batch, rows, strict=True):
             said = answers.read(planned["measure"], study.text, row, found.item.expected)
-            study.stage.append(answer(study, endpoint, recipe, found.item, said, len(row)))
+            made = answers.record(study.params["model"], recipe.name, endpoint, found.item, said, len(row))
+            study.stage.append(made)
             if planned.get("data"):
                 study.counts[endpoint, recipe.name].update([said.outcome, *([] if said.marked else ["no marker"])])
     study.step(len(batch), endpoint)
@@ -190,23 +190,6 @@ def append_lengths(study: Study, endpoint: str, batch: Sequence[Question]) -> No
                 question_tokens=len(found.question),
             )
         )
-
-
-def answer(study: Study, endpoint: str, recipe: Recipe, item: Item, said: Said, tokens: int) -> Answer:
-    """One answer as a record."""
-    return Answer(
-        model=study.params["model"],
-        recipe=recipe.name,
-        task=endpoint,
-        split=item.split,
-        item_id=item.item_id,
-        item_digest=item.digest,
-        expected=item.expected,
-        text=said.text,
-        parsed=said.parsed,
-        outcome=said.outcome,
-        tokens=tokens,
-    )
 
 
 def score_batch(study: Study, planned: dict[str, Any], batch: Sequence[Passage]) -> None:

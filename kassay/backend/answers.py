@@ -11,7 +11,9 @@ from decimal import Decimal
 
 from kassay.backend.files import NEXT
 from kassay.backend.text import Text, Tokens
+from kassay.kinds.quality import Answer
 from kassay.kv.tasks import arithmetic, gsm8k
+from kassay.kv.tasks.item import Item
 
 GSM8K = "gsm8k"
 READERS: dict[str, Callable[[str], str | None]] = {
@@ -49,6 +51,23 @@ def read(measure: str, text: Text, row: Sequence[int], expected: str) -> Said:
     else:
         outcome = "unreadable" if parsed is None else "wrong"
     return Said(text=said, parsed=parsed, outcome=outcome, marked=True)
+
+
+def record(model: str, arm: str, task: str, item: Item, said: Said, tokens: int) -> Answer:
+    """One answer as a record; `arm` is the recipe, or what a probe calls it."""
+    return Answer(
+        model=model,
+        recipe=arm,
+        task=task,
+        split=item.split,
+        item_id=item.item_id,
+        item_digest=item.digest,
+        expected=item.expected,
+        text=said.text,
+        parsed=said.parsed,
+        outcome=said.outcome,
+        tokens=tokens,
+    )
 
 
 def problem(whole: str, ended: bool, expected: str) -> Said:

@@ -1,7 +1,6 @@
 """Token rows of the tasks' texts, as the model stages feed them."""
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import torch
 
@@ -9,23 +8,10 @@ from kassay import digest
 from kassay.errors import KassayError
 from kassay.kv.tasks import document, vocabulary
 
-T = TypeVar("T")
-
 
 def context_rows(contexts: Sequence[str]) -> torch.Tensor:
     """ids_BT of equally long contexts, begin-of-text in front."""
     return torch.tensor([vocabulary.encode_context(text) for text in contexts])
-
-
-def text_rows(texts: Sequence[str]) -> torch.Tensor:
-    """ids_BT of equally long texts that follow a context."""
-    return torch.tensor([vocabulary.encode(text) for text in texts])
-
-
-def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Consecutive batches of `size`; the last one may be smaller."""
-    for at in range(0, len(items), size):
-        yield items[at : at + size]
 
 
 def rows_digest(ids_BT: torch.Tensor) -> str:
