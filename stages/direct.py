@@ -23,7 +23,7 @@ from kassay.stats import InvalidData
 from kassay.stats.bootstrap import centered_test
 from kassay.stats.exact import mcnemar_test
 from kassay.stats.multiplicity import holm
-from kassay.stats.paired import ArmAnswers, ArmLosses, paired_counts, paired_items, select_arm
+from kassay.stats.paired import ArmAnswers, ArmLosses, answers_of, losses_of
 
 DRAWS_OF = ("relative-nll", "nll-difference")  # gates whose number of resamples an endpoint's direct test takes too
 ADDED = {"(k+1)/(B+1)": 1, "k/B": 0}  # what each formula of a resampled p adds to k and to B
@@ -93,9 +93,7 @@ def of_answers(
     arms: dict[str, ArmAnswers], pair: dict[str, str], planned_n: int, model: str, comparison: str
 ) -> Tested:
     """McNemar's exact test of answers to the same items."""
-    control, candidate = (select_arm(arms, pair[role]) for role in ("control", "candidate"))
-    items = paired_items(control, candidate, planned_n=planned_n)
-    counts = paired_counts(control.correct(items.item_ids), candidate.correct(items.item_ids))
+    items, counts = answers_of(arms, **pair, planned_n=planned_n)
     result = mcnemar_test(gains=counts.gains, losses=counts.losses)
     return Tested(
         model=model,
@@ -122,9 +120,7 @@ def of_losses(
     comparison: str,
 ) -> Tested:
     """The centered paired bootstrap of mean losses of the same documents."""
-    control, candidate = (select_arm(arms, pair[role]) for role in ("control", "candidate"))
-    items = paired_items(control, candidate, planned_n=planned_n)
-    losses = control.losses(items.item_ids), candidate.losses(items.item_ids)
+    items, losses = losses_of(arms, **pair, planned_n=planned_n)
     rng = np.random.Generator(np.random.PCG64(drawn["seed"]))
     result = centered_test(*losses, draws=drawn["draws"], rng=rng)
     p = Fraction(result.extreme_draws + drawn["added"], result.draws + drawn["added"])

@@ -21,10 +21,8 @@ from kassay.stats.paired import (
     ArmAnswers,
     PairedCounts,
     PairedItems,
-    paired_counts,
-    paired_items,
+    answers_of,
     require_different,
-    select_arm,
     tango_bounds,
 )
 
@@ -88,7 +86,7 @@ def gross_loss_gate(arms: Mapping[str, ArmAnswers], *, plan: GrossLossPlan) -> G
     Raises InvalidData unless both arms hold exactly the planned number of items, the same ones with the
     same digests.
     """
-    items, counts = compared(arms, plan)
+    items, counts = answers_of(arms, control=plan.control, candidate=plan.candidate, planned_n=plan.planned_n)
     ended = (arms[plan.control].counts(), arms[plan.candidate].counts())
     lower = binomial_lower(counts.losses, counts.n, alpha=plan.alpha)
     upper = binomial_upper(counts.losses, counts.n, alpha=plan.alpha)
@@ -108,7 +106,7 @@ def gross_loss_gate(arms: Mapping[str, ArmAnswers], *, plan: GrossLossPlan) -> G
 
 def net_change_gate(arms: Mapping[str, ArmAnswers], *, plan: NetChangePlan) -> GateResult:
     """The gate of the net change at one endpoint, from every answer of the planned arms; raises as gross_loss_gate."""
-    items, counts = compared(arms, plan)
+    items, counts = answers_of(arms, control=plan.control, candidate=plan.candidate, planned_n=plan.planned_n)
     ended = (arms[plan.control].counts(), arms[plan.candidate].counts())
     made = tango_bounds(gains=counts.gains, losses=counts.losses, n=counts.n, alpha=plan.alpha, sidedness="one-sided")
     power = None
@@ -125,13 +123,6 @@ def net_change_gate(arms: Mapping[str, ArmAnswers], *, plan: NetChangePlan) -> G
         power=power,
     )
     return answer_gate(plan, NET_CHANGE, items, counts, ended, bounds)
-
-
-def compared(arms: Mapping[str, ArmAnswers], plan: AnswerGatePlan) -> tuple[PairedItems, PairedCounts]:
-    """The items of the planned arms and their two-by-two table."""
-    control, candidate = select_arm(arms, plan.control), select_arm(arms, plan.candidate)
-    items = paired_items(control, candidate, planned_n=plan.planned_n)
-    return items, paired_counts(control.correct(items.item_ids), candidate.correct(items.item_ids))
 
 
 def answer_gate(

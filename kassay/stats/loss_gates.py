@@ -18,7 +18,7 @@ import numpy as np
 from kassay.stats import require_count, require_level
 from kassay.stats.bootstrap import BootstrapBounds, mean_difference_bounds, relative_mean_bounds
 from kassay.stats.gates import DECIDES, NLL_DIFFERENCE, RELATIVE_NLL, GateResult, gate_verdict
-from kassay.stats.paired import ArmLosses, paired_items, require_different, select_arm
+from kassay.stats.paired import ArmLosses, losses_of, require_different
 
 BOUNDS_OF = {RELATIVE_NLL: relative_mean_bounds, NLL_DIFFERENCE: mean_difference_bounds}
 
@@ -62,9 +62,7 @@ def nll_difference_gate(arms: Mapping[str, ArmLosses], *, plan: LossPlan) -> Gat
 
 def loss_gate(arms: Mapping[str, ArmLosses], plan: LossPlan, statistic: str) -> GateResult:
     """The result of a gate on prediction loss."""
-    control, candidate = select_arm(arms, plan.control), select_arm(arms, plan.candidate)
-    items = paired_items(control, candidate, planned_n=plan.planned_n)
-    losses = control.losses(items.item_ids), candidate.losses(items.item_ids)
+    items, losses = losses_of(arms, control=plan.control, candidate=plan.candidate, planned_n=plan.planned_n)
     rng = np.random.Generator(np.random.PCG64(plan.seed))
     bounds: BootstrapBounds = BOUNDS_OF[statistic](*losses, alpha=plan.alpha, draws=plan.draws, rng=rng)
     decides = DECIDES[statistic]

@@ -154,6 +154,24 @@ def select_arm(arms: Mapping[str, Arm], name: str) -> Arm:
     return arms[name]
 
 
+def answers_of(
+    arms: Mapping[str, ArmAnswers], *, control: str, candidate: str, planned_n: int
+) -> tuple[PairedItems, PairedCounts]:
+    """The common items of two arms and their two-by-two table; raises InvalidData as `paired_items`."""
+    one, other = select_arm(arms, control), select_arm(arms, candidate)
+    items = paired_items(one, other, planned_n=planned_n)
+    return items, paired_counts(one.correct(items.item_ids), other.correct(items.item_ids))
+
+
+def losses_of(
+    arms: Mapping[str, ArmLosses], *, control: str, candidate: str, planned_n: int
+) -> tuple[PairedItems, tuple[Floats, Floats]]:
+    """The common documents of two arms and the losses of both in their order; raises InvalidData as `paired_items`."""
+    one, other = select_arm(arms, control), select_arm(arms, candidate)
+    items = paired_items(one, other, planned_n=planned_n)
+    return items, (one.losses(items.item_ids), other.losses(items.item_ids))
+
+
 def paired_items(control: Arm, candidate: Arm, *, planned_n: int) -> PairedItems:
     """The common items of two arms; raises InvalidData when they differ in more than order or in number."""
     first = dict(zip(control.item_ids, control.digests, strict=True))
