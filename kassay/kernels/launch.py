@@ -103,17 +103,10 @@ class Decode:
     def options(self) -> dict[str, Any]:
         """Compile-time arguments of the split kernel."""
         shape, tile = self.shape, self.cut.tile
-        dynamic = shape.recipe.policy == "dynamic"
         return {
-            "KV_HEADS": shape.kv_heads,
+            **shape.constants(),
             "GROUP": shape.group,
-            "D": shape.head_dim,
-            "PAGE": shape.page_tokens,
-            "K_FORMAT": shape.key_number,
-            "V_FORMAT": shape.value_number,
-            "K_DYNAMIC": dynamic and shape.key_number != 0,
-            "V_DYNAMIC": dynamic and shape.value_number != 0,
-            "FOLD": FOLDS[shape.value_number] if dynamic else 0,
+            "FOLD": FOLDS[shape.value_number] if shape.recipe.policy == "dynamic" else 0,
             "SEVERAL": self.cut.splits > 1,
             "BLOCK_R": shape.rows,
             "BLOCK_N": tile.tokens,

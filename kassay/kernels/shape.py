@@ -52,6 +52,19 @@ class DecodeShape:
         """The values' format as kernels know it."""
         return FORMATS[self.recipe.value_format]
 
+    def constants(self) -> dict[str, int]:
+        """Compile-time arguments that the kernels of the planes share."""
+        dynamic = self.recipe.policy == "dynamic"
+        return {
+            "KV_HEADS": self.kv_heads,
+            "D": self.head_dim,
+            "PAGE": self.page_tokens,
+            "K_FORMAT": self.key_number,
+            "V_FORMAT": self.value_number,
+            "K_DYNAMIC": dynamic and self.key_number != 0,
+            "V_DYNAMIC": dynamic and self.value_number != 0,
+        }
+
 
 def refusals(host: Host, shape: DecodeShape) -> tuple[str, ...]:
     """Why this host cannot run that shape, all reasons; empty if it can."""

@@ -60,16 +60,9 @@ def launch(layer: PagedLayer, k_NHD: torch.Tensor, v_NHD: torch.Tensor, slots_N:
 def options(layer: PagedLayer) -> dict[str, Any]:
     """Compile-time arguments of the writer."""
     shape = shape_of(layer, layer.shape.kv_heads)
-    recipe, dynamic = layer.recipe, layer.recipe.policy == "dynamic"
-    keys, values = constants(recipe.key_format), constants(recipe.value_format)
+    keys, values = constants(layer.recipe.key_format), constants(layer.recipe.value_format)
     return {
-        "KV_HEADS": shape.kv_heads,
-        "D": shape.head_dim,
-        "PAGE": shape.page_tokens,
-        "K_FORMAT": shape.key_number,
-        "V_FORMAT": shape.value_number,
-        "K_DYNAMIC": dynamic and shape.key_number != 0,
-        "V_DYNAMIC": dynamic and shape.value_number != 0,
+        **shape.constants(),
         "K_LARGEST": keys[0],
         "V_LARGEST": values[0],
         "K_RECIPROCAL": keys[1],
