@@ -21,5 +21,5 @@ class CompiledKernel(Record):
     registers: int | None = doc("Registers of a thread, null if it does not compile.")
     spills_bytes: int | None = doc("Stack frame of a thread, 0 where nothing is spilled; null if it does not compile.")
     shared_bytes: int | None = doc("Shared memory of a block, null if it does not compile.")
-    cubin_sha256: str = doc("SHA-256 of the machine code, empty if it does not compile.")
+    cubin_sha256: str = doc("SHA-256 of the cubin, which names its source file too; empty if it does not compile.")
     error: str = doc("What the compiler said, empty if it compiles.")
