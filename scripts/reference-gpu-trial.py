@@ -5,7 +5,7 @@
 Seven arms through calibrate, oracle, quality and memory in FP32; the oracle in FP16 and BF16 too; and a tiny checkpoint
 with a tokenizer of its own, as `make MODEL=<folder>` would take it. Then benchmarks/reference_cache.py. Prints one JSON
 object and exits 1 if a stage did not pass, if a decode ratio is 3 or more, or if a cache holds more than its storages
-or, for a moment, more than MOST_LAYERS layers' keys and values.
+or, for a moment, over MOST_LAYERS layers' keys and values more than transformers' own: attention has its share in both.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from tests import given
 RECIPES = [recipe.name for recipe in SEVEN_ARMS]
 MODELS = paths.ROOT / "data" / "models"
 SEED = 20261203
-MOST_LAYERS = 2.0  # of one layer's keys and values: the reconstruction and what decoding it takes
+MOST_LAYERS = 1.1  # of one layer's keys and values: its reconstruction, and pages that no length divides
 ENDPOINTS = {
     "retrieval": {"measure": "retrieval", "items": 48, "context_tokens": 1000},
     "arithmetic": {"measure": "arithmetic", "items": 48, "context_tokens": 256},
@@ -123,8 +123,10 @@ def faults(rows: list[dict[str, Any]], cost: dict[str, Any]) -> list[str]:
     for one in cost["time"]:
         if not one["median"] < bar:
             found.append(f"{one['recipe']}: {one['median']} times at batch {one['batch']}")
+    own = [one for one in cost["memory"] if one["cache"] == reference_cache.OWN]
+    least = {one["layers"]: one["transient_over_a_layer"] for one in own}
     for one in cost["memory"]:
-        if one["cache"] != reference_cache.OWN and not one["transient_over_a_layer"] <= MOST_LAYERS:
+        if not one["transient_over_a_layer"] - least[one["layers"]] <= MOST_LAYERS:
             found.append(f"{one['cache']}: {one['transient_over_a_layer']} layers during a step")
         if not one["held_bytes_a_token"] <= 1.01 * one["stored_bytes_a_token"]:
             found.append(f"{one['cache']} holds {one['held_bytes_a_token']} bytes a token")
