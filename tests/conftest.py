@@ -26,6 +26,8 @@ if find_spec("triton"):  # whether its functions are interpreted, for tests/kern
     if asked is None:
         del os.environ["TRITON_INTERPRET"]
 
+# Folders, and names of tests/test_<name>.py, whose tests wait, kill or measure.
+OF_THE_CLOCK = set("crash engine mirror nightly serving benchmark loop menu progress reuse run telemetry watch".split())
 FRAME = """
 import os, sys, time
 from kassay.stage import Stage, Unmet, main
@@ -34,6 +36,15 @@ def run(stage):
 main(run)
 """
 PASS = '    stage.write_json("out", {"value": stage.params.get("value", 0)})\n    return {}'
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that another one beside them could disturb: scripts/check.py runs those of `clock` one at a time."""
+    tests = Path(__file__).parent
+    for item in items:
+        first = item.path.relative_to(tests).parts[0]
+        if first.removeprefix("test_").removesuffix(".py") in OF_THE_CLOCK:
+            item.add_marker(pytest.mark.clock)
 
 
 class Silent:
@@ -117,6 +128,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A fresh project that kassay.paths points to."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     return Project(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def judged_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete run that real stages judged; tests only read it."""
+    from tests.audit.fabricated import fabricate
+
+    return fabricate(tmp_path_factory.mktemp("results"))
 
 
 @pytest.fixture
