@@ -1,6 +1,7 @@
 """Our kernels on a GPU: right against float64, then how fast, beside the device's ceilings and torch's own attention.
 
     python scripts/kernel-trial.py [--minutes 9] [--out FILE.json] [--sections check,uniform,ragged] [--shapes 32x8192]
+                                   [--book FILE.json]
 
 Needs torch, triton, numpy, scipy and ml_dtypes beside this checkout. Qwen3-8B's attention, pages of 16 in random order,
 FP16; 0.5 GB of K16/V16 between two reads of a byte. All arms of a shape are tuned, then replayed in turns, 21 times.
@@ -25,16 +26,16 @@ import triton
 from torch.nn.attention import SDPBackend
 
 from kassay.errors import KassayError
-from kassay.kernels import tuning
 from kassay.kernels.ceiling import copy_ceiling, gather_ceiling
 from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode, host_of
-from kassay.kernels.split import TILES, Cut, Tile, candidates, cut_of
-from kassay.kernels.timing import Captured, captured, interleaved, microseconds
+from kassay.kernels.split import TILES, Cut, Tile
+from kassay.kernels.timing import Captured, captured, interleaved
+from kassay.kernels.tuned import impossible, precompile, tuned_cut
+from kassay.kernels.tuning import Book
 from kassay.kernels.unfused import Unfused
 from kassay.kernels.workload import SCALES, Calls, Heads, Pool
 from kassay.kv.paged import PagedLayer, PagedShape
-from kassay.kv.recipe import recipe_named
 
 QWEN3_8B = Heads(query_heads=32, kv_heads=8, head_dim=128, page_tokens=16)
 OTHERS = (  # checked, not timed
@@ -54,26 +55,8 @@ CHECKED = ([2048, 1, 17, 1000, 1999], [0, 8192, 4097], [333] * 16)
 CHECKED_TILES = (Tile(tokens=64, warps=4, stages=3), Tile(tokens=32, warps=1, stages=3))  # of 1 and of 8 splits
 WORST = {"fp16": 5e-4, "bf16": 5e-3}  # relative error of an output
 WORST_LSE = 1e-3
-SLACK = 1.01  # of a ratio over its byte limit
 CUDA = torch.device("cuda")
 Say = Callable[[str], None]
-
-
-def precompile(job: tuple[Heads, str, Tile]) -> None:
-    """Compile a recipe's kernels of one tile into Triton's cache, in a process of its own."""
-    heads, name, tile = job
-    pages = 256 // heads.page_tokens
-    pool = PagedShape(pages=pages, page_tokens=heads.page_tokens, kv_heads=heads.kv_heads, head_dim=heads.head_dim)
-    layer = PagedLayer(recipe_named(name, heads.sixteen), pool, CUDA, SCALES)
-    table = torch.arange(pages, dtype=torch.int32, device=CUDA)[None]
-    kind = torch.bfloat16 if heads.sixteen == "bf16" else torch.float16
-    q = torch.zeros(1, heads.query_heads, heads.head_dim, device=CUDA, dtype=kind)
-    for splits in (1, 2):
-        try:
-            kernel = Decode(heads.shape(name), host_of(CUDA), CUDA, 1, 256, Cut(tile=tile, splits=splits))
-            kernel(q, layer, table, torch.tensor([256], dtype=torch.int32, device=CUDA))
-        except Exception as error:  # it comes again where it is recorded
-            print(f"not compiled: {name} {tile}: {str(error)[:200]}", file=sys.stderr)
 
 
 def writer_differs(pool: Pool, name: str) -> int:
@@ -133,48 +116,17 @@ def checked(calls: Calls, name: str, host: Host, cut: Cut) -> dict[str, Any]:
             "wrong": not fine}  # fmt: skip
 
 
-def cuts_of(calls: Calls, name: str, host: Host, uniform: bool) -> list[Cut]:
-    """What is tried; where lengths differ, shorter splits too, as programs beyond the end of a sequence are free."""
-    shape = calls.pool.heads.shape(name)
-    cuts = candidates(shape, host, calls.batch, calls.tokens)
-    if not uniform:
-        cuts += [Cut(tile=tile, splits=n) for tile in {cut.tile for cut in cuts} for n in (2, 4, 8, 16)]
-    return list(dict.fromkeys([cut_of(shape, host, calls.batch, calls.tokens, uneven=not uniform), *cuts]))
-
-
-def finally_best(calls: Calls, name: str, host: Host, cuts: list[Cut]) -> Cut:
-    """The fastest of a few cuts in turns: in a search one after the other a cut meets another clock than the next."""
-    kernels = {
-        str(cut): Decode(calls.pool.heads.shape(name), host, CUDA, calls.batch, calls.tokens, cut) for cut in cuts
-    }
-    graphs = {key: captured(calls.ours(name, kernel), calls.calls) for key, kernel in kernels.items()}
-    times = interleaved(graphs, calls.calls, 7)
-    return min(cuts, key=lambda cut: statistics.median(times[str(cut)]))
-
-
-def arms_of(calls: Calls, host: Host, row: dict[str, Any]) -> dict[str, Captured]:
+def arms_of(calls: Calls, host: Host, row: dict[str, Any], book: Book | None) -> dict[str, Captured]:
     """Tuned graphs of all arms of a shape; cuts, errors and what is absent go into the row."""
     graphs: dict[str, Captured] = {}
     heads, size = calls.pool.heads, (calls.batch, calls.tokens)
     for name in TIMED:
-        shape = heads.shape(name)
-        tried: dict[str, float] = {}
-
-        def seconds(cut: Cut, name: str = name, tried: dict[str, float] = tried) -> float:
-            kernel = Decode(heads.shape(name), host, CUDA, *size, cut)
-            tried[str(cut)] = min(microseconds(captured(calls.ours(name, kernel), calls.calls), calls.calls, 4)[1:])
-            return tried[str(cut)] * 1e-6
-
-        default = cut_of(shape, host, *size, uneven=not row["uniform"])
-        _, _, failed = tuning.fastest(cuts_of(calls, name, host, row["uniform"]), seconds)
-        finalists = {*sorted(tried, key=lambda cut: tried[cut])[:4], str(default)}
-        best = finally_best(
-            calls, name, host, [cut for cut in cuts_of(calls, name, host, row["uniform"]) if str(cut) in finalists]
-        )
-        row["cuts"][name] = {"tuned": str(best), "default": str(default), "tried_us": tried}
-        row["failed"] |= {f"{name} {cut}": why[:200] for cut, why in failed.items()}
+        found = tuned_cut(calls, name, host, uniform=row["uniform"], device=CUDA, book=book)
+        best, default = found.best, found.default
+        row["cuts"][name] = {"tuned": str(best), "default": str(default), "tried_us": found.tried_us}
+        row["failed"] |= {f"{name} {cut}": why[:200] for cut, why in found.failed.items()}
         for arm, cut in {name: best, **({f"{name} default": default} if default != best else {})}.items():
-            kernel = Decode(shape, host, CUDA, *size, cut)
+            kernel = Decode(heads.shape(name), host, CUDA, *size, cut)
             calls.poison()
             calls.ours(name, kernel)(0)
             row["errors"][arm] = max(calls.error(name, one)[0] for one in (0, calls.batch - 1))
@@ -190,14 +142,14 @@ def arms_of(calls: Calls, host: Host, row: dict[str, Any]) -> dict[str, Captured
     return graphs
 
 
-def measure(results: dict[str, Any], say: Say, pool: Pool, lengths: list[int]) -> None:
+def measure(results: dict[str, Any], say: Say, pool: Pool, lengths: list[int], book: Book | None) -> None:
     """One shape: tune, replay in turns, one line."""
     calls, heads = Calls(pool, lengths), pool.heads
     row: dict[str, Any] = {"batch": calls.batch, "longest": calls.tokens, "tokens": calls.total,
                            "uniform": len(set(lengths)) == 1, "calls": calls.calls, "cuts": {}, "errors": {},
                            "failed": {}}  # fmt: skip
     began = time.monotonic()
-    row["rounds_us"] = interleaved(arms_of(calls, pool.host, row), calls.calls, 21)
+    row["rounds_us"] = interleaved(arms_of(calls, pool.host, row, book), calls.calls, 21)
     row["gather_TB_s"] = gather_ceiling(calls)
     row["seconds"] = time.monotonic() - began
     results["shapes"].append(row)
@@ -206,7 +158,7 @@ def measure(results: dict[str, Any], say: Say, pool: Pool, lengths: list[int]) -
     words = []
     for arm, times in row["rounds_us"].items():
         ratio = statistics.median(one / other for one, other in zip(base, times, strict=True))
-        if arm in FUSED and ratio > SLACK * native / heads.call_bytes(arm, calls.batch, calls.total):
+        if arm in FUSED and impossible(ratio, native, heads.call_bytes(arm, calls.batch, calls.total)):
             results["impossible"] += 1
             arm += " IMPOSSIBLE"
         words.append(f"{arm} {ratio:.3f}")
@@ -242,7 +194,7 @@ def run(args: argparse.Namespace, results: dict[str, Any], say: Say, left_s: Cal
             say(f"out of time: {len(work) - len(results['shapes'])} shapes were left out")
             break
         try:
-            measure(results, say, pool, lengths)
+            measure(results, say, pool, lengths, None if args.book is None else Book(args.book))
         except (KassayError, RuntimeError) as error:
             results["wrong"] += 1
             say(f"B {len(lengths)} T {max(lengths)} failed: {error}")
@@ -256,6 +208,7 @@ def main() -> int:
     asked.add_argument("--out", type=Path, default=Path("kernel-trial.json"))
     asked.add_argument("--sections", default="check,uniform,ragged")
     asked.add_argument("--shapes", default=",".join(f"{batch}x{tokens}" for batch, tokens in SHAPES))
+    asked.add_argument("--book", type=Path, help="keep the fastest cuts here, for launchers (kassay.kernels.tuning)")
     args = asked.parse_args()
     began = time.monotonic()
     results: dict[str, Any] = {"shapes": [], "wrong": 0, "impossible": 0}

@@ -215,6 +215,8 @@ ALLOWED = {
     "kassay.kernels.host": set(),
     "kassay.kernels.shape": set(),
     "kassay.kernels.split": set(),
+    "kassay.kernels.route": set(),
+    "kassay.kernels.fill": set(),
     "kassay.kernels.tuning": set(),
     "kassay.kernels.device": {"triton"},
 }

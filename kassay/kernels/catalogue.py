@@ -1,6 +1,7 @@
 """Every kernel of ours as it is launched at a served geometry, compiled for sm_90 on any machine.
 
-A name says what is compiled: `attention <recipe> <splits>`, `merge`, `write <recipe>`, `unfused <recipe> <part>`.
+A name says what is compiled: `attention <recipe> <splits>`, `merge`, `prefix <recipe>` (of a shared cartridge),
+`write <recipe>`, `gather <recipe>`, `unfused <recipe> <part>`.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,10 +9,13 @@ from typing import Any
 
 import torch
 
-from kassay.kernels import store, unfused
+from kassay.kernels import gather, store, unfused
 from kassay.kernels.ahead import Compiled, compiled
+from kassay.kernels.cartridge import Shared
 from kassay.kernels.device.attention import attention_merge, attention_split
 from kassay.kernels.device.dequantize import dequantize_pages
+from kassay.kernels.device.gather import gather_pages
+from kassay.kernels.device.prefix import attention_prefix
 from kassay.kernels.device.write import write_pages
 from kassay.kernels.host import H200
 from kassay.kernels.launch import Decode, shape_of
@@ -23,6 +27,7 @@ from kassay.kv.recipe import RECIPES, recipe_named
 WORDS = {0: "fp16", 1: "i16", 2: "i16", 3: "i16"}  # what a kernel reads of a format (kassay.kernels.shape)
 SPLITS = (1, 4)
 BATCH, TOKENS = 2, 8192  # of the launch whose cut is compiled
+PREFIXED = 16  # sequences on one prefix: a whole tile of queries
 QUERY_HEADS, KV_HEADS, HEAD_DIMS = 32, 8, (64, 128)
 
 Compile = Callable[[], Compiled]
@@ -48,16 +53,18 @@ def kernels(
         for name in supported() if recipes is None else recipes:
             for splits in SPLITS:
                 yield f"attention {name} {splits}", head_dim, attention(name, head_dim, splits)
+            yield f"prefix {name}", head_dim, prefix(name, head_dim)
             yield f"write {name}", head_dim, write(name, head_dim)
+            yield f"gather {name}", head_dim, gathered(name, head_dim)
             yield from unfused_of(name, head_dim)
         yield "merge", head_dim, merge(head_dim)
 
 
-def attention(name: str, head_dim: int, splits: int) -> Compile:
-    """Decode attention of one recipe."""
+def attention(name: str, head_dim: int, splits: int, beside: int = 0) -> Compile:
+    """Decode attention of one recipe, alone or beside a shared prefix."""
     shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
     cut = Cut(tile=TILES[splits > 1], splits=splits)
-    decode = Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut)
+    decode = Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut, beside=beside)
     pointers = {
         "q_ptr": "fp16",
         "k_ptr": WORDS[shape.key_number],
@@ -66,11 +73,45 @@ def attention(name: str, head_dim: int, splits: int) -> Compile:
         "v_scale_ptr": "fp32",
         "table_ptr": "i32",
         "length_ptr": "i32",
-        "o_ptr": "fp32" if splits > 1 else "fp16",
+        "o_ptr": "fp32" if decode.parts > 1 else "fp16",
         "lse_ptr": "fp32",
     }
     numbers = {"scale": "fp32", "chunk": "i32", "table_stride": "i32", "width": "i32", "splits": "i32"}
     return lambda: compiled(attention_split, pointers, numbers, decode.options())
+
+
+def prefix(name: str, head_dim: int) -> Compile:
+    """Attention of a shared prefix of one recipe."""
+    shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
+    shared = Shared(shape, shape, H200, torch.device("cpu"), PREFIXED, TOKENS, TOKENS)
+    pointers = {
+        "q_ptr": "fp16",
+        "k_ptr": WORDS[shape.key_number],
+        "v_ptr": WORDS[shape.value_number],
+        "k_scale_ptr": "fp32",
+        "v_scale_ptr": "fp32",
+        "pages_ptr": "i32",
+        "part_ptr": "fp32",
+        "part_lse_ptr": "fp32",
+    }
+    numbers = {"scale": "fp32", **dict.fromkeys(("tokens", "chunk", "batch", "first", "parts"), "i32")}
+    return lambda: compiled(attention_prefix, pointers, numbers, shared.options())
+
+
+def gathered(name: str, head_dim: int) -> Compile:
+    """The gather of one recipe's pages into 16 bits."""
+    shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
+    pointers = {
+        "k_words_ptr": WORDS[shape.key_number],
+        "v_words_ptr": WORDS[shape.value_number],
+        "k_scale_ptr": "fp32",
+        "v_scale_ptr": "fp32",
+        "k_to_ptr": "fp16",
+        "v_to_ptr": "fp16",
+        "table_ptr": "i32",
+        "piece_ptr": "i32",
+    }
+    return lambda: compiled(gather_pages, pointers, {"table_stride": "i32"}, gather.options(shape, H200))
 
 
 def merge(head_dim: int) -> Compile:

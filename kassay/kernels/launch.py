@@ -18,8 +18,11 @@ from kassay.kernels.device.attention import attention_merge, attention_split
 from kassay.kernels.host import INTERPRETER, Host
 from kassay.kernels.shape import FOLDS, DecodeShape, require
 from kassay.kernels.split import Cut, chunk_of, cut_of
+from kassay.kernels.tuning import Book, key_of, source_version
 from kassay.kv.paged import PagedLayer, PagedPlane
 from kassay.kv.plane import DTYPES
+
+PACKED = {"K_PAGE": 0, "V_PAGE": 0, "K_SCALE_PAGE": 0, "V_SCALE_PAGE": 0}  # planes whose pages follow each other
 
 
 def host_of(device: torch.device) -> Host:
@@ -54,19 +57,32 @@ def shape_of(layer: PagedLayer, query_heads: int) -> DecodeShape:
     )
 
 
+def chosen(shape: DecodeShape, host: Host, batch: int, tokens: int, *, uneven: bool, book: Book | None) -> Cut:
+    """What a book has measured on this device, and what the rule says where it has nothing."""
+    version = source_version(triton.__version__)
+    measured = None if book is None else book.cut(key_of(host, shape, batch, tokens, version, uneven=uneven))
+    return measured or cut_of(shape, host, batch, tokens, uneven=uneven)
+
+
 class Decode:
     """Attention of one new token of each sequence over its pages."""
 
     def __init__(
-        self, shape: DecodeShape, host: Host, device: torch.device, batch: int, tokens: int, cut: Cut | None = None
-    ) -> None:
+        self, shape: DecodeShape, host: Host, device: torch.device, batch: int, tokens: int, cut: Cut | None = None,
+        *, uneven: bool = True, book: Book | None = None, beside: int = 0,
+    ) -> None:  # fmt: skip
+        """`cut`, or what a book has measured for such lengths, or the rule's.
+
+        `beside`: parts behind the splits that the kernel launched before writes, merged with them.
+        """
         require(host, shape)
         self.shape, self.host, self.device, self.batch, self.tokens = shape, host, device, batch, tokens
-        self.cut = cut or cut_of(shape, host, batch, tokens, uneven=True)
+        self.cut = cut or chosen(shape, host, batch, tokens, uneven=uneven, book=book)
         self.chunk = chunk_of(tokens, self.cut.splits, self.cut.tile.tokens)
         used = -(-max(1, tokens) // self.chunk)  # whole steps may leave the last splits without a token
         self.cut = replace(self.cut, splits=used)
-        rows = batch * shape.query_heads * used if used > 1 else 0
+        self.beside, self.parts = beside, used + beside
+        rows = batch * shape.query_heads * self.parts if self.parts > 1 else 0
         self.part = torch.empty(rows * shape.head_dim, dtype=torch.float32, device=device)
         self.part_lse = torch.empty(rows, dtype=torch.float32, device=device)
 
@@ -84,48 +100,54 @@ class Decode:
         Raises KassayError for operands of another shape, format, device or layout. Values are not looked at: a page
         or a length out of range is the caller's fault, as everything that needs a copy to the host.
         """
-        self._check(q_BHD, layer, table_BX, lengths_B)
+        self.check(q_BHD, layer, table_BX, lengths_B)
         out = torch.empty_like(q_BHD) if out_BHD is None else out_BHD
         lse = torch.empty(q_BHD.shape[:2], dtype=torch.float32, device=q_BHD.device) if lse_BH is None else lse_BH
         grid = (self.shape.programs, self.cut.splits, len(q_BHD))
-        several = self.cut.splits > 1
+        several = self.parts > 1
         planes = (words(layer.keys), words(layer.values), scales(layer.keys, lse), scales(layer.values, lse))
         outs = (self.part, self.part_lse) if several else (out, lse)
         attention_split[grid](
             q_BHD, *planes, table_BX, lengths_B, *outs,
             self.shape.head_dim**-0.5, self.chunk, table_BX.stride(0),
-            table_BX.shape[1] * self.shape.page_tokens, self.cut.splits, **self.options()
+            table_BX.shape[1] * self.shape.page_tokens, self.parts, **(self.options() | steps(layer))
         )  # fmt: skip
         if several:
-            self._merge(out, lse)
+            self.merge(out, lse)
         return out, lse
 
     def options(self) -> dict[str, Any]:
         """Compile-time arguments of the split kernel."""
         shape, tile = self.shape, self.cut.tile
+        pdl = self.parts > 1 and self.host.launches_dependents
         return {
             **shape.constants(),
+            **PACKED,
             "GROUP": shape.group,
             "FOLD": FOLDS[shape.value_number] if shape.recipe.policy == "dynamic" else 0,
-            "SEVERAL": self.cut.splits > 1,
+            "SEVERAL": self.parts > 1,
             "BLOCK_R": shape.rows,
             "BLOCK_N": tile.tokens,
             "ASM": self.host.converts_e4m3,
             "WIDE": self.host.backend == "interpreter" and shape.recipe.sixteen == "bf16",
-            "PDL": self.cut.splits > 1 and self.host.launches_dependents,
+            "PDL": pdl,
+            "AFTER": pdl and self.beside > 0,
+            **({"launch_pdl": True} if pdl and self.beside else {}),
             "num_warps": tile.warps,
             "num_stages": tile.stages,
         }
 
-    def _merge(self, out: torch.Tensor, lse: torch.Tensor) -> None:
+    def merge(self, out: torch.Tensor, lse: torch.Tensor) -> None:
+        """Put the parts in the workspace together."""
         pdl = self.host.launches_dependents
         launch = {"launch_pdl": True} if pdl else {}
         attention_merge[(out.shape[0] * out.shape[1],)](
-            self.part, self.part_lse, out, lse, self.cut.splits, D=self.shape.head_dim,
-            BLOCK_C=triton.next_power_of_2(self.cut.splits), PDL=pdl, num_warps=4, **launch
+            self.part, self.part_lse, out, lse, self.parts, D=self.shape.head_dim,
+            BLOCK_C=triton.next_power_of_2(self.parts), PDL=pdl, num_warps=4, **launch
         )  # fmt: skip
 
-    def _check(self, q_BHD: torch.Tensor, layer: PagedLayer, table: torch.Tensor, lengths: torch.Tensor) -> None:
+    def check(self, q_BHD: torch.Tensor, layer: PagedLayer, table: torch.Tensor, lengths: torch.Tensor) -> None:
+        """Raise KassayError for operands of another shape, format, device or layout."""
         if shape_of(layer, self.shape.query_heads) != self.shape:
             raise KassayError(f"these kernels are for {self.shape}, the layer is another")
         b, width = len(q_BHD), table.shape[-1] * self.shape.page_tokens
@@ -152,6 +174,20 @@ class Decode:
 def words(plane: PagedPlane) -> torch.Tensor:
     """A plane's codes as 16-bit words, its 16-bit numbers as they are."""
     return plane.data_PSHW if plane.sixteen_bit else plane.data_PSHW.view(torch.int16)
+
+
+def steps(layer: PagedLayer) -> dict[str, int]:
+    """Words, and FP32 scales, from a page of each plane to its next; 0 for a plane whose pages follow each other."""
+    words = [step(p.data_PSHW) * p.data_PSHW.element_size() // 2 for p in (layer.keys, layer.values)]
+    beside = [0 if p.scale_PHSG is None else step(p.scale_PHSG) for p in (layer.keys, layer.values)]
+    return {"K_PAGE": words[0], "V_PAGE": words[1], "K_SCALE_PAGE": beside[0], "V_SCALE_PAGE": beside[1]}
+
+
+def step(plane: torch.Tensor) -> int:
+    """Elements from a page to the next, 0 if nothing lies between them. Raises KassayError for pages in pieces."""
+    if plane[:1].is_contiguous():
+        return 0 if plane.is_contiguous() else plane.stride(0)
+    raise KassayError(f"a plane has strides {plane.stride()}: what it holds of one page must lie in one piece")
 
 
 def scales(plane: PagedPlane, none: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from kassay.errors import KassayError
 from kassay.kernels.device.write import write_pages
 from kassay.kernels.host import Host
-from kassay.kernels.launch import scales, shape_of
+from kassay.kernels.launch import scales, shape_of, step
 from kassay.kernels.shape import require
 from kassay.kv import formats
 from kassay.kv.paged import SKIP, PagedLayer, check_write
@@ -63,6 +63,10 @@ def options(layer: PagedLayer) -> dict[str, Any]:
     keys, values = constants(layer.recipe.key_format), constants(layer.recipe.value_format)
     return {
         **shape.constants(),
+        "K_PAGE": step(layer.keys.data_PSHW),
+        "V_PAGE": step(layer.values.data_PSHW),
+        "K_SCALE_PAGE": 0 if layer.keys.scale_PHSG is None else step(layer.keys.scale_PHSG),
+        "V_SCALE_PAGE": 0 if layer.values.scale_PHSG is None else step(layer.values.scale_PHSG),
         "K_LARGEST": keys[0],
         "V_LARGEST": values[0],
         "K_RECIPROCAL": keys[1],

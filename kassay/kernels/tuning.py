@@ -1,10 +1,15 @@
 """Cuts that were measured on a device, kept by its name: faster than kassay.kernels.split, never needed.
 
-A book is a JSON file: `device | triton | shape | batch | tokens` -> tile and splits. Another device, another Triton, or
-another source of the kernels is another key, so a book that travels is harmless. The time of a cut comes from the
-caller, who knows how calls are repeated, in seconds. A cut that cannot be compiled or launched is left out, and said.
+A book is a JSON file: `device | triton | shape | batch | tokens | lengths` -> tile and splits. Another device, another
+Triton, or another source of the kernels is another key, so a book that travels is harmless. Launchers that are given
+one look here first (kassay.kernels.launch.Decode), kassay.kernels.tuned fills it. A cut that was kept stays: as a cut
+decides in which order numbers are added, a run with a book repeats to the bit under that book, and without one always.
+
+The time of a cut comes from the caller, who knows how calls are repeated, in seconds. A cut that cannot be compiled or
+launched is left out, and said.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -18,14 +23,16 @@ from kassay.kernels.shape import DecodeShape
 from kassay.kernels.split import Cut, Tile
 
 
-def key_of(host: Host, shape: DecodeShape, batch: int, tokens: int, version: str) -> str:
-    """The key of a call; tokens count in powers of two, rounded up."""
+def key_of(host: Host, shape: DecodeShape, batch: int, tokens: int, version: str, *, uneven: bool = False) -> str:
+    """The key of a call; tokens count in powers of two, rounded up. `uneven`: lengths differ."""
     recipe = shape.recipe
     geometry = f"q{shape.query_heads} kv{shape.kv_heads} d{shape.head_dim} page{shape.page_tokens}"
+    lengths = "uneven" if uneven else "equal"
     rounded = 1 << max(0, math.ceil(math.log2(max(1, tokens))))
-    return f"{host.name} | {version} | {recipe.name} {recipe.sixteen} {geometry} | {batch} | {rounded}"
+    return f"{host.name} | {version} | {recipe.name} {recipe.sixteen} {geometry} | {batch} | {rounded} | {lengths}"
 
 
+@functools.cache
 def source_version(triton_version: str) -> str:
     """Triton's version and a digest of the kernels' sources."""
     digest = hashlib.sha256()

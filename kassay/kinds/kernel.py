@@ -13,7 +13,8 @@ class CompiledKernel(Record):
     schema: ClassVar[str] = "kassay.compiled_kernel/1"
 
     kernel: str = doc(
-        "What was compiled: `attention <recipe> <splits>`, `merge`, `write <recipe>`, `unfused <recipe> <part>`."
+        "What was compiled: `attention <recipe> <splits>`, `prefix`, `write`, `gather` of a recipe, "
+        "`unfused <recipe> <part>`, `merge`."
     )
     head_dim: int = doc("Head dim.")
     target: str = doc("Architecture, such as `sm_90`.")

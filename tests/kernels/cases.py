@@ -12,8 +12,8 @@ import torch
 from kassay.kernels.host import INTERPRETER
 from kassay.kernels.launch import Decode, shape_of
 from kassay.kernels.split import Cut, Tile
-from kassay.kv.oracle import reference_attention
-from kassay.kv.paged import LayerScales, PagedLayer, PagedShape, slots_of
+from kassay.kv.oracle import Component, Stored, reference_attention
+from kassay.kv.paged import LayerScales, PagedLayer, PagedPlane, PagedShape, slots_of
 from kassay.kv.plane import DTYPES
 from kassay.kv.recipe import recipe_named
 
@@ -89,3 +89,48 @@ def case_of(
     layer.write(drawn[0], drawn[1], slots)
     q_BHD = torch.randn((b, heads[0], head_dim), generator=generator).to(DTYPES[sixteen])
     return Case(layer=layer, table_BX=table.int(), lengths_B=lengths_B, q_BHD=q_BHD)
+
+
+def packed(case: Case, queries: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q_THD, k_TGD and v_TGD of so many new tokens of each sequence: what a model brings of them, packed."""
+    generator = torch.Generator().manual_seed(2)
+    shape, kind = case.layer.shape, case.q_BHD.dtype
+    heads = (case.q_BHD.shape[1], shape.kv_heads, shape.kv_heads)
+    q, k, v = (torch.randn((sum(queries), count, shape.head_dim), generator=generator).to(kind) for count in heads)
+    return q, k, v
+
+
+def component_of(plane: PagedPlane, slots_BT: torch.Tensor) -> Component:
+    """What a plane holds in these slots."""
+    data_BHTW, scale = plane.stored(slots_BT)
+    data = data_BHTW.float() if plane.sixteen_bit else data_BHTW
+    return Component(
+        data_BGSD=data.numpy().copy(), scale=None if scale is None else scale.numpy().copy(), other_scale=None,
+        decoded_as=plane.rule.stored,
+    )  # fmt: skip
+
+
+def stored_of(case: Case, q_BHTD: torch.Tensor) -> Stored:
+    """What sequences of equal lengths hold."""
+    length = int(case.lengths_B[0])
+    slots_BT = slots_of(case.table_BX, case.lengths_B, case.layer.shape)
+    return Stored(
+        keys=component_of(case.layer.keys, slots_BT), values=component_of(case.layer.values, slots_BT),
+        q_BHTD=q_BHTD.float().numpy(), first_query=length - q_BHTD.shape[2], causal=True,
+    )  # fmt: skip
+
+
+def plant(case: Case, stored: Stored) -> None:
+    """Put what a fault left into the pages, its length too: what the code under test then reads."""
+    tokens = stored.keys.data_BGSD.shape[2]
+    case.lengths_B = torch.full_like(case.lengths_B, tokens)
+    slots_BT = slots_of(case.table_BX, case.lengths_B, case.layer.shape)
+    for plane, part in ((case.layer.keys, stored.keys), (case.layer.values, stored.values)):
+        data_SHW = plane.data_PSHW.view(case.layer.shape.slots, *plane.data_PSHW.shape[2:])
+        data_SHW[slots_BT] = torch.from_numpy(part.data_BGSD.copy()).to(data_SHW.dtype).transpose(1, 2)
+        if plane.scale_PHSG is not None:
+            assert part.scale is not None
+            pages_BT, places_BT = slots_BT // case.layer.shape.page_tokens, slots_BT % case.layer.shape.page_tokens
+            plane.scale_PHSG[pages_BT, :, places_BT] = torch.from_numpy(part.scale.copy()).transpose(1, 2)
+        elif plane.scale is not None and part.scale is not None:
+            plane.scale.fill_(float(part.scale))

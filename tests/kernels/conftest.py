@@ -13,6 +13,9 @@ if find_spec("triton"):
     )
     asked = os.environ.get("TRITON_INTERPRET")
     os.environ["TRITON_INTERPRET"] = "1"
+    import kassay.kernels.cartridge
+    import kassay.kernels.expand
+    import kassay.kernels.mixed
     import kassay.kernels.store
     import kassay.kernels.unfused  # noqa: F401
     import tests.kernels.unpacking  # noqa: F401

@@ -1,16 +1,18 @@
 """Decode attention under the interpreter, against float64 on the stored operands. Small shapes: it is slow."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-pytest.importorskip("triton", reason="the kernels need triton")
+triton = pytest.importorskip("triton", reason="the kernels need triton")
 
 from kassay.errors import KassayError
-from kassay.kernels.launch import host_of, shape_of
+from kassay.kernels.launch import Decode, host_of, shape_of
 from kassay.kernels.shape import supports
-from kassay.kernels.split import Tile
+from kassay.kernels.split import Cut, Tile, cut_of
+from kassay.kernels.tuning import Book, key_of, source_version
 from kassay.kernels.unfused import Unfused
 from kassay.kv.paged import PAGE_TOKENS
 from kassay.kv.recipe import RECIPES, recipe_named
@@ -107,6 +109,22 @@ def test_the_unfused_control_gives_the_same(recipe: str) -> None:
     norm, lse = case.errors(control(case.q_BHD, case.layer, case.table_BX, case.lengths_B))
     assert norm < 2 * NORM["fp16"]  # the temporary is rounded once more
     assert lse < 2e-2
+
+
+def test_a_launcher_takes_what_a_book_has_measured_and_the_rule_s_cut_else(tmp_path: Path) -> None:
+    shape = shape_of(case_of("k16v8-d", (4, 2), 64, 16, [20]).layer, 4)
+    book = Book(tmp_path / "book.json")
+    kept = Cut(tile=Tile(tokens=16, warps=1, stages=2), splits=5)
+    key = key_of(INTERPRETER, shape, 2, 80, source_version(triton.__version__), uneven=True)
+    book.keep(key, kept, 1e-5)
+    of_rule = cut_of(shape, INTERPRETER, 2, 80, uneven=True)
+    assert Decode(shape, INTERPRETER, CPU, 2, 80, book=book).cut == kept != of_rule
+    for other in (
+        Decode(shape, INTERPRETER, CPU, 2, 80),
+        Decode(shape, INTERPRETER, CPU, 2, 80, uneven=False, book=book),
+        Decode(shape, INTERPRETER, CPU, 3, 80, book=book),
+    ):
+        assert other.cut.tile == of_rule.tile
 
 
 def test_calls_are_refused_by_name() -> None:

@@ -27,6 +27,9 @@ def told(made):
     return {**found, **{word: sass.count(word) for word in ("LDSM", "HMMA", "F2FP", "LDGSTS", "ACQBULK", "PREEXIT")}}
 
 found = {f"{name} {splits}": told(catalogue.attention(name, 128, splits)()) for name, splits in json.loads(sys.argv[1])}
+found["beside"] = told(catalogue.attention("k16v8-d", 128, 1, beside=2)())
+found["prefix k16v8-d"] = told(catalogue.prefix("k16v8-d", 128)())
+found["gather k8v4-d"] = told(catalogue.gathered("k8v4-d", 128)())
 found["merge"] = told(catalogue.merge(128)())
 found["write"] = told(catalogue.write("k8v4-d", 128)())
 for name, _, compile_it in catalogue.unfused_of("k8v4-d", 128):
@@ -47,7 +50,7 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == len(CASES) + 4
+    assert len(found) == len(CASES) + 7
     assert not {name: told["spills"] for name, told in found.items() if told["spills"]}
     for recipe, splits in CASES:
         told = found[f"{recipe} {splits}"]
@@ -55,3 +58,5 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
         assert told["registers"] <= 255
         assert bool(told["PREEXIT"]) == (splits > 1)
     assert found["merge"]["ACQBULK"]
+    assert found["prefix k16v8-d"]["PREEXIT"] and found["prefix k16v8-d"]["LDGSTS"]
+    assert found["beside"]["PREEXIT"] and found["beside"]["ACQBULK"]  # starts beside the prefix, ends after it

@@ -147,6 +147,7 @@ def test_a_book_keeps_cuts_under_the_device_s_name(tmp_path: Path) -> None:
         key_of(INTERPRETER, shape(), 32, 8192, version),
         key_of(H200, shape("k16v8-f"), 32, 8192, version),
         key_of(H200, shape(), 32, 8192, "triton 3.4.0 another"),
+        key_of(H200, shape(), 32, 8192, version, uneven=True),
     )
     assert all(book.cut(other) is None for other in others)
 

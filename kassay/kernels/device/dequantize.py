@@ -7,7 +7,7 @@ uses. Words are read and 16-bit elements written in whole lines, so that the con
 import triton
 import triton.language as tl
 
-from kassay.kernels.device.unpack import pairs, quads
+from kassay.kernels.device.unpack import elements
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -41,12 +41,7 @@ def dequantize_pages(
         words_RW = tl.load(
             words_ptr + row_R[:, None] * WORDS + tl.arange(0, WORDS)[None, :], mask=valid_R[:, None], other=0
         )
-        if FORMAT == 3:
-            a, b_, c, d = quads(words_RW, ASM)
-            x_RD = tl.interleave(tl.interleave(a, c), tl.interleave(b_, d))
-        else:
-            even, odd = pairs(words_RW, FORMAT, ASM)
-            x_RD = tl.interleave(even, odd)
+        x_RD = elements(words_RW, FORMAT, ASM)
         if DYNAMIC:
             beside_R = (page * KV_HEADS + R % KV_HEADS) * PAGE + R // KV_HEADS
             wide_RD = x_RD.to(tl.float32) * tl.load(scale_ptr + beside_R, mask=valid_R, other=0.0)[:, None]

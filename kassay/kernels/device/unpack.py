@@ -114,3 +114,17 @@ def raised_quads(words):
         pack=2,
     )
     return a, b, c, d
+
+
+@triton.jit
+def elements(words_RW, FORMAT: tl.constexpr, ASM: tl.constexpr):
+    """Elements RD of rows of words, in FP16; of a 16-bit format the words themselves."""
+    if FORMAT == 0:
+        x_RD = words_RW
+    elif FORMAT == 3:
+        a, b, c, d = quads(words_RW, ASM)
+        x_RD = tl.interleave(tl.interleave(a, c), tl.interleave(b, d))
+    else:
+        even, odd = pairs(words_RW, FORMAT, ASM)
+        x_RD = tl.interleave(even, odd)
+    return x_RD

@@ -10,6 +10,8 @@ on sm_89; writing is memory traffic, and one path is one thing to prove.
 import triton
 import triton.language as tl
 
+from kassay.kernels.device.place import beside_of, row_of
+
 FLOOR = tl.constexpr(9.999999960041972e-13)  # kassay.kv.formats.SCALE_FLOOR in FP32
 
 
@@ -35,7 +37,7 @@ def component(
     data_ptr,
     scale_ptr,
     x_R,  # first element of a row
-    row_R,  # slot * H + head
+    row_R,  # where the row of codes lies
     beside_R,  # where the row's scale lies
     valid_R,
     D: tl.constexpr,
@@ -47,7 +49,7 @@ def component(
     """Store one component of a tile of rows."""
     LANES: tl.constexpr = 2 if FORMAT == 3 else 1
     WIDTH: tl.constexpr = D // LANES
-    at_RW = row_R[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+    at_RW = row_R[:, None] + tl.arange(0, WIDTH)[None, :]
     from_RW = x_R[:, None] + tl.arange(0, WIDTH)[None, :] * LANES
     first_RW = tl.load(x_ptr + from_RW, mask=valid_R[:, None], other=0.0)
     if FORMAT == 0:
@@ -93,6 +95,10 @@ def write_pages(
     V_FORMAT: tl.constexpr,
     K_DYNAMIC: tl.constexpr,
     V_DYNAMIC: tl.constexpr,
+    K_PAGE: tl.constexpr,  # stored elements from a page to the next where other planes lie between them; 0: none do
+    V_PAGE: tl.constexpr,
+    K_SCALE_PAGE: tl.constexpr,  # FP32 numbers, in the same way
+    V_SCALE_PAGE: tl.constexpr,
     K_LARGEST: tl.constexpr,
     V_LARGEST: tl.constexpr,
     K_RECIPROCAL: tl.constexpr,
@@ -104,12 +110,17 @@ def write_pages(
     token_R, head_R = R // KV_HEADS, R % KV_HEADS
     slot_R = tl.load(slot_ptr + token_R, mask=token_R < tokens, other=-1)
     valid_R = slot_R >= 0
-    row_R = slot_R * KV_HEADS + head_R
-    beside_R = (slot_R // PAGE * KV_HEADS + head_R) * PAGE + slot_R % PAGE
+    page_R, place_R = slot_R // PAGE, slot_R % PAGE
+    K_WIDTH: tl.constexpr = D // (2 if K_FORMAT == 3 else 1)
+    V_WIDTH: tl.constexpr = D // (2 if V_FORMAT == 3 else 1)
+    k_row_R = row_of(page_R, place_R, head_R, KV_HEADS, PAGE, K_WIDTH, K_PAGE)
+    v_row_R = row_of(page_R, place_R, head_R, KV_HEADS, PAGE, V_WIDTH, V_PAGE)
+    k_by_R = beside_of(page_R, place_R, head_R, KV_HEADS, PAGE, K_SCALE_PAGE)
+    v_by_R = beside_of(page_R, place_R, head_R, KV_HEADS, PAGE, V_SCALE_PAGE)
     k_R, v_R = token_R * k_stride + head_R * D, token_R * v_stride + head_R * D
     component(
-        k_ptr, k_data_ptr, k_scale_ptr, k_R, row_R, beside_R, valid_R, D, K_FORMAT, K_DYNAMIC, K_LARGEST, K_RECIPROCAL
+        k_ptr, k_data_ptr, k_scale_ptr, k_R, k_row_R, k_by_R, valid_R, D, K_FORMAT, K_DYNAMIC, K_LARGEST, K_RECIPROCAL
     )
     component(
-        v_ptr, v_data_ptr, v_scale_ptr, v_R, row_R, beside_R, valid_R, D, V_FORMAT, V_DYNAMIC, V_LARGEST, V_RECIPROCAL
+        v_ptr, v_data_ptr, v_scale_ptr, v_R, v_row_R, v_by_R, valid_R, D, V_FORMAT, V_DYNAMIC, V_LARGEST, V_RECIPROCAL
     )

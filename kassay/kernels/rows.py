@@ -1,0 +1,87 @@
+"""Launchers of kassay.kernels.device.rows: a decoder layer's arithmetic between its products, on the rows of a step.
+
+Axes: N rows (tokens), H query heads, G KV heads, D head dim, W hidden or intermediate size, X pages of a sequence.
+
+Rows are tokens of any sequences: those of a prompt in a prefill, the last ones of a batch in a decode step. Nothing is
+copied to the host, so that a CUDA graph can hold every call. `PDL` is on where the device has it: all of these wait by
+themselves for what was launched before.
+"""
+
+from typing import Any
+
+import torch
+import triton
+
+from kassay.errors import KassayError
+from kassay.kernels import store
+from kassay.kernels.device.rows import add_norm, gate, turn_and_store
+from kassay.kernels.host import Host
+from kassay.kernels.launch import scales
+from kassay.kv.paged import PagedLayer
+
+GATED = 1024  # elements of one program of the gate
+
+
+def launch_of(host: Host) -> dict[str, Any]:
+    """What a launch beside the one before it takes."""
+    return {"PDL": True, "launch_pdl": True} if host.launches_dependents else {"PDL": False}
+
+
+def normed(
+    host: Host, hidden_NW: torch.Tensor, added_NW: torch.Tensor | None, weight_W: torch.Tensor, epsilon: float
+) -> torch.Tensor:
+    """out_NW of a norm; `hidden_NW` takes in `added_NW` first, in place."""
+    out_NW = torch.empty_like(hidden_NW)
+    width = hidden_NW.shape[1]
+    block = triton.next_power_of_2(width)
+    add_norm[(len(hidden_NW),)](
+        hidden_NW, hidden_NW if added_NW is None else added_NW, weight_W, out_NW, epsilon, WIDTH=width,
+        BLOCK=block, ADD=added_NW is not None, num_warps=min(16, max(1, block // 512)), **launch_of(host)
+    )  # fmt: skip
+    return out_NW
+
+
+def gated(host: Host, both_NW: torch.Tensor) -> torch.Tensor:
+    """silu(first half) * second half of each row."""
+    rows, width = len(both_NW), both_NW.shape[1] // 2
+    out_NW = both_NW.new_empty((rows, width))
+    gate[(rows, triton.cdiv(width, GATED))](both_NW, out_NW, width, BLOCK=GATED, num_warps=4, **launch_of(host))
+    return out_NW
+
+
+def turned_and_stored(
+    host: Host,
+    layer: PagedLayer,
+    heads_NW: torch.Tensor,
+    out: tuple[torch.Tensor, torch.Tensor],
+    norms: tuple[torch.Tensor, torch.Tensor] | None,
+    turns: torch.Tensor,
+    epsilon: float,
+    positions_N: torch.Tensor,
+    rows_N: torch.Tensor,
+    table_BX: torch.Tensor,
+) -> None:
+    """Queries and keys after norm and RoPE into `out` = (q_NHD, kv_N2GD); keys and values also into the pages.
+
+    `turns`: positions, cosines and sines, D / 2 each. A position below 0 stores nothing. Raises KassayError for
+    operands of another shape; pages and positions out of range are the caller's fault, which cannot be seen from here.
+    """
+    q_NHD, kv_N2GD = out
+    held = layer.shape
+    n, query_heads = q_NHD.shape[:2]
+    if heads_NW.shape != (n, (query_heads + 2 * held.kv_heads) * held.head_dim) or query_heads % held.kv_heads:
+        raise KassayError(
+            f"{tuple(heads_NW.shape)} are no {query_heads} query and {held.kv_heads} KV heads of {n} rows"
+        )
+    if kv_N2GD.shape != (n, 2, held.kv_heads, held.head_dim) or kv_N2GD.element_size() != 2:
+        raise KassayError(f"operands are {tuple(kv_N2GD.shape)} of {kv_N2GD.dtype}, wanted are 16 bits for {n} rows")
+    group = query_heads // held.kv_heads
+    options = store.options(layer)
+    del options["BLOCK"], options["num_warps"]
+    q_weight, k_weight = norms or (turns, turns)
+    turn_and_store[(n, held.kv_heads)](
+        heads_NW, q_NHD, kv_N2GD, q_weight, k_weight, turns, positions_N, rows_N, table_BX, layer.keys.data_PSHW,
+        layer.values.data_PSHW, scales(layer.keys, positions_N), scales(layer.values, positions_N), epsilon,
+        table_BX.stride(0), len(turns), GROUP=group, NORM=norms is not None, BLOCK_R=triton.next_power_of_2(group),
+        num_warps=1 if group <= 4 else 4, **options, **launch_of(host)
+    )  # fmt: skip
