@@ -12,6 +12,8 @@
 #   make run STAGE=<stage>[,…]               only these and what they need; FORCE=<stage> again; KEEP=<stage> though stale
 #   make plan                                the DAG, and why each stage would run
 #   make doctor                              what it needs and this host lacks, stage by stage
+#   make nightly PROFILE=<profile>           run it anew from a clean tree, audit it, judge it by its baseline; RUN=: judge only
+#   make baseline RUN=<run id> REASON="<why>" accept a run as what nights of its profile are judged by
 #   make freeze-protocol [AGAIN="<why>"]     freeze the study before its results; a changed one is another protocol
 #   make estimate                            time, disk and GPU-hours: measured before, or as the profile states
 # Read
@@ -19,18 +21,24 @@
 #   make watch [RUN=<run id>]                the same, live, until it ends; ends with its exit code
 #   make logs STAGE=<stage> [RUN=<run id>]   a stage's output, followed while it runs
 #   make report [RUN=<run id>]               render a run's report again from its records
-#   make audit [RUN=<run id>]                derive every verdict again from raw records; a difference is an error
+#   make audit [RUN=<run id>|TAR=<file>]     derive every verdict again from raw records; a difference is an error
+#   make runs                                all runs, newest first: state, exit code, outcomes, size, verdict
+#   make compare A=<run id> B=<run id>       settings, pins, hosts, gates and metrics of two runs; what may not be compared
+#   make query [SQL="SELECT …"] [TO=csv]     records of all runs in SQL (docs/reading.md); without SQL, the views
+#   make export [RUN=<run id>] [TO=<file>]   one tar with all that an audit on another machine needs
 #   make mirror [RUN=<run id>]               send to W&B or trackio what they do not hold yet
 #   make kv-size MODEL=<model>               bytes per token and page of each recipe; RECIPE= BUDGET=40GiB: what fits
 #   make kv-offload, make kv-traffic         GB/s to move a cache in time; its share of a step's bytes (no model runs)
 #   make help                                this text and the symbols of the workflow
 #   make helpconfig SYM=<symbol>             one symbol: meaning, range, value, where it is used
+#   make gc [NOW=1]                          what under build/ no run needs: list it, delete it
 # Work on kassay
 #   make check                               all tests, in an environment of their own
 #   make slurm-trial [TRIAL=<profile>]       a study on a throw-away cluster while jobs, a node and the driver are killed
 #   make kill-trial [KILLS=<n>]              the kill campaign of the tests, n times as long (10)
 #   make bench                               the orchestrator beside ninja, doit and snakemake
 #   make bench-cache                         the reference cache beside transformers' own: decode time, memory
+#   make bench-attention                     our decode attention beside torch's and FlashInfer's, on a GPU
 #
 # KASSAY_PATH=<folder>[:…] adds trees with workflows, stages and defconfigs of your own. VENV=<path> uses another
 # framework environment; STACK_PYTHON=<python> an existing torch environment.
@@ -40,12 +48,14 @@ PYTHON ?= python3
 # Words of the command line travel in MAKEFLAGS, which make itself quotes: no value is expanded or seen by a shell.
 KASSAY = KASSAY_MAKE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
+READ_VENV = build/read
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
-VERBS = plan doctor estimate freeze-protocol status watch logs report audit mirror help menuconfig nconfig oldconfig olddefconfig \
+VERBS = plan doctor estimate freeze-protocol status watch logs report audit runs compare export gc mirror nightly baseline help menuconfig nconfig oldconfig olddefconfig \
 	savedefconfig listdefconfigs listnewconfig helpconfig randconfig diffconfig
 KV_VERBS = kv-size kv-offload kv-traffic
+READ_VERBS = query
 
-.PHONY: run $(VERBS) $(KV_VERBS) check slurm-trial kill-trial bench bench-cache setup FORCE
+.PHONY: run $(VERBS) $(KV_VERBS) $(READ_VERBS) check slurm-trial kill-trial bench bench-cache bench-attention setup FORCE
 .NOTPARALLEL:
 
 run: setup
@@ -56,6 +66,9 @@ $(VERBS): setup
 
 $(KV_VERBS): kv-%: setup
 	@$(KASSAY) kv $*
+
+$(READ_VERBS): setup $(READ_VENV)/.ready
+	@KASSAY_MAKE=1 PYTHONDONTWRITEBYTECODE= $(READ_VENV)/bin/python -m kassay $@
 
 defconfig-%: export KASSAY_NAME = $*
 defconfig-%: setup
@@ -72,6 +85,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(call 
 $(CHECK_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(call whole,$(CHECK_VENV)),,FORCE)
 	@$(PYTHON) scripts/bootstrap.py $(CHECK_VENV) dev
 
+$(READ_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(call whole,$(READ_VENV)),,FORCE)
+	@$(PYTHON) scripts/bootstrap.py $(READ_VENV) read
+
 check: $(CHECK_VENV)/.ready
 	@$(CHECK_VENV)/bin/python scripts/check.py
 
@@ -86,5 +102,8 @@ bench: $(CHECK_VENV)/.ready
 
 bench-cache: $(CHECK_VENV)/.ready
 	@$(CHECK_VENV)/bin/python -m benchmarks.reference_cache --bars
+
+bench-attention: $(CHECK_VENV)/.ready
+	@$(CHECK_VENV)/bin/python -m benchmarks.attention
 
 FORCE:

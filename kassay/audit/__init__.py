@@ -5,7 +5,8 @@
     rederive   every stage that judges runs again in a process and a folder of its own, on the files of the run
                directory alone; records, outcome and artifacts must be those that the run has
     recount    answers are read and scored again, losses and gains counted, bounds checked against their definition, and
-               certificates put together, by code that shares nothing with kassay.stats or the stages
+               certificates put together; which timed blocks count, their ratios and verdicts, and served loads from
+               every request; by code that shares nothing with kassay.stats or the stages
 
 Values are compared bit for bit. Where a number comes from a resampling, a special function or a fit, whose last digits
 may differ between processors, the tolerance of kassay.audit.compare is allowed, and how many values needed it is said.
@@ -14,12 +15,14 @@ It catches: a file that was edited, cut, swapped, added or lost after the run; a
 its records do not give; a stage that judged other files than it names; a judgement that depends on anything but its
 inputs. With digests made to fit, an edit of raw records is still caught unless every judgement was made again as well.
 
+A run may also be audited out of the tar of `make export`, on another machine and from anybody (kassay.export.unpack).
+
 It cannot catch: raw records that were wrong or invented when they were written, with everything after them made to fit;
 an error that the stage programs and the recount share; a plan that was replaced whole, with its hash (the frozen
 protocol.json beside .config tells that). It measures nothing, and what never ran it cannot derive: it says so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kassay.errors import EXIT_PASSED, EXIT_REJECTED, EXIT_UNMET
@@ -35,6 +38,7 @@ JUDGES = (
     "published",
     "probes",
     "serving_verdict",
+    "fusion_law",
 )
 
 
@@ -115,3 +119,15 @@ def audit(run_dir: Path) -> Audit:
     return Audit(
         audited=(*audited, *counted), differences=tuple(dict.fromkeys((*found, *different))), open=tuple(left_open)
     )
+
+
+def audit_tar(tar: Path) -> Audit:
+    """The audit of an exported run, out of its tar. Raises RunError for one that is none, or hostile."""
+    import tempfile
+
+    from kassay.export.unpack import unpack
+
+    with tempfile.TemporaryDirectory(prefix="kassay-audit-") as folder:
+        run_dir, changed = unpack(tar, Path(folder).resolve())
+        found = audit(run_dir)
+    return replace(found, differences=tuple(dict.fromkeys((*changed, *found.differences))))

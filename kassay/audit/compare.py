@@ -29,10 +29,14 @@ LOOSE: dict[str, dict[str, float]] = {  # kind -> field -> relative tolerance
         FITTED,
     ),
 }  # fmt: skip
-FITTED_KINDS = ("kassay.law", "kassay.composition")  # every number of theirs is of a fit or an interval
+FITTED_KINDS = (  # every number of theirs is of a fit or an interval
+    "kassay.law", "kassay.saturation_law", "kassay.composition", "kassay.fusion_fit", "kassay.fusion_verdict",
+    "kassay.fusion_claim",
+)  # fmt: skip
 KEYS = (  # fields that tell one record of a kind from another
     "model", "workload", "recipe", "candidate", "control", "comparison", "contrast", "objective", "gate", "endpoint",
-    "family", "context_tokens", "batch", "figure", "law", "probe", "arm", "quantity", "load",
+    "family", "context_tokens", "batch", "figure", "law", "probe", "arm", "quantity", "load", "baseline", "covariate",
+    "ceiling_rule", "claim",
 )  # fmt: skip
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
