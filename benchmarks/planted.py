@@ -13,13 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kassay.stats.blocks import (
-    BlockCell,
-    PlannedContrast,
-    block_ratios,
-    contrast_verdicts,
-    counterbalanced_orders,
-)
+from kassay.stats.blocks import BlockCell, PlannedContrast, block_ratios, contrast_verdicts
+from kassay.stats.orders import counterbalanced_orders
 
 SEED = 20261130
 REPETITIONS = 40

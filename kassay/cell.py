@@ -12,13 +12,14 @@ from typing import Any
 
 from kassay import digest, outcome, paths
 from kassay.errors import RunError
-from kassay.stage import Stage
+from kassay.stage import Stage, Unmet
 
 
 def run_cell(stage: Stage, name: str, program: str, params: dict[str, Any]) -> Path:
     """Run <program>.py, a neighbour of the stage's program, in `<stage>/cells/<name>` and return that directory.
 
-    The code that the cell loaded becomes part of the stage's identity. Raises RunError unless the cell passed.
+    The code that the cell loaded becomes part of the stage's identity. Raises Unmet where the host lacks what the cell
+    needs, else RunError unless the cell passed.
     """
     directory = stage.directory / "cells" / name
     directory.mkdir(parents=True)
@@ -27,6 +28,8 @@ def run_cell(stage: Stage, name: str, program: str, params: dict[str, Any]) -> P
     with (directory / paths.STDOUT).open("wb") as out, (directory / paths.STDERR).open("wb") as err:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
     ended = outcome.load(directory)
+    if ended is not None and ended.word == "unmet":
+        raise Unmet(f"cell `{name}`: {ended.reason}")
     if ended is None or ended.word != "passed" or done.returncode != 0:
         why = ended.reason if ended else f"exit status {done.returncode} without an outcome"
         raise RunError(f"cell `{name}`: {why}", hint=f"its log is {directory / paths.STDERR}")

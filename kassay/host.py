@@ -1,9 +1,15 @@
-"""What this machine is, for the manifest of a run and for the identity of what was measured on it."""
+"""What this machine is, for the manifest of a run and the identity of what was measured on it; and how it fares now.
+
+How it fares is Linux's word: /proc/stat for busy and stolen time (it counts in hundredths of a second for each core),
+/sys or /proc/cpuinfo for clocks, /sys for thermal throttling. What a host does not tell is None.
+"""
 
 import functools
 import os
 import platform
+import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 # A caller's repository (a git hook sets these) or interpreter must not answer for ours.
@@ -11,6 +17,8 @@ REDIRECTS = (
     "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR "
     "GIT_NAMESPACE GIT_PREFIX GIT_SHALLOW_FILE GIT_GRAFT_FILE GIT_REPLACE_REF_BASE PYTHONHOME PYTHONSTARTUP"
 ).split()
+
+PROC, SYS_CPU = Path("/proc"), Path("/sys/devices/system/cpu")
 
 
 def usable_cpus() -> int:
@@ -53,3 +61,55 @@ def describe() -> dict[str, Any]:
 def load_1min() -> float:
     """The host's one-minute load average right now."""
     return os.getloadavg()[0]
+
+
+def processor_times(proc: Path = PROC) -> tuple[float, float] | None:
+    """Seconds that all cores together were busy since the host started, and that a hypervisor took from them."""
+    try:
+        words = (proc / "stat").read_text().split("\n", 1)[0].split()
+        user, nice, system, _idle, _wait, irq, softirq, stolen = map(int, words[1:9])
+    except (OSError, ValueError):
+        return None
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (user + nice + system + irq + softirq) / ticks, stolen / ticks
+
+
+def own_time() -> float:
+    """Processor seconds of this process, all threads, and of its children that have ended."""
+    told = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in told)
+
+
+def core_mhz(sys_cpu: Path = SYS_CPU, proc: Path = PROC) -> float | None:
+    """Mean clock in MHz of the cores that this process may run on, as the kernel last knew it."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    try:
+        found = [int((sys_cpu / f"cpu{core}/cpufreq/scaling_cur_freq").read_text()) / 1000 for core in sorted(cores)]
+    except (OSError, ValueError):
+        found = told_mhz(cores, proc)
+    return sum(found) / len(found) if found else None
+
+
+def told_mhz(cores: set[int], proc: Path) -> list[float]:
+    """The clocks of some cores as /proc/cpuinfo has them; none where it does not."""
+    try:
+        parts = (proc / "cpuinfo").read_text().split("\n\n")
+    except OSError:
+        return []
+    found = []
+    for part in parts:
+        facts = dict(line.split(":", 1) for line in part.splitlines() if ":" in line)
+        told = {name.strip(): text.strip() for name, text in facts.items()}
+        if told.get("processor", "").isdigit() and int(told["processor"]) in cores and "cpu MHz" in told:
+            found.append(float(told["cpu MHz"]))
+    return found
+
+
+def throttle_count(sys_cpu: Path = SYS_CPU) -> int | None:
+    """Times that any core or package was throttled for heat since the host started."""
+    counters = [*sys_cpu.glob("cpu*/thermal_throttle/core_throttle_count")]
+    counters += sys_cpu.glob("cpu*/thermal_throttle/package_throttle_count")
+    try:
+        return sum(int(path.read_text()) for path in counters) if counters else None
+    except (OSError, ValueError):
+        return None

@@ -1,6 +1,6 @@
-"""What a sampler can ask for memory: this process's resident set, and each visible GPU as its driver sees it.
+"""What a sampler can ask for memory: a process's resident set, and each visible GPU as its driver sees it.
 
-    resident   /proc/self/statm by one read of an open descriptor, else psutil: this process alone
+    resident   /proc/<pid>/statm by one read of an open descriptor, else psutil: that process alone
     device     NVML through nvidia-ml-py: total - free, all processes and the driver's own share included
 
 nvidia-ml-py is optional. Where a GPU is visible and it is not installed, or NVML does not come up, the source is
@@ -13,31 +13,35 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
-
 from kassay import gpus
 from kassay.telemetry import QueryFailed, Source
 
 MODULE = "pynvml"  # of the distribution nvidia-ml-py
-STATM = "/proc/self/statm"  # pages: size, resident, …
+PROC = "/proc"
 STATM_BYTES = 256
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class ResidentMemory:
-    """Resident memory of this process."""
+    """Resident memory of one process, by default of this one."""
 
     name = "resident"
     device = "host"
 
-    def __init__(self, statm: str = STATM) -> None:
-        self._process = psutil.Process()
+    def __init__(self, pid: int | None = None, proc: str = PROC) -> None:
+        self.pid = os.getpid() if pid is None else pid
+        self.words: tuple[str, ...] = (self.name, str(self.pid))
+        self._process: Any = None
         self._statm: int | None = None
+        self._lost: tuple[type[Exception], ...] = (OSError, IndexError)
+        statm = f"{proc}/{self.pid}/statm"  # pages: size, resident, …
         if os.path.exists(statm):
-            self._statm = os.open(
-                statm, os.O_RDONLY
-            )  # one call a query: each gives the interpreter away to a busy loop
+            self._statm = os.open(statm, os.O_RDONLY)  # a query is one call
             weakref.finalize(self, os.close, self._statm)
+            return
+        import psutil  # not Linux; it takes longer to load than all the rest
+
+        self._process, self._lost = psutil.Process(self.pid), (OSError, psutil.Error)
 
     def read(self) -> int:
         """Resident bytes. Raises QueryFailed."""
@@ -45,7 +49,7 @@ class ResidentMemory:
             if self._statm is None:
                 return int(self._process.memory_info().rss)
             return int(os.pread(self._statm, STATM_BYTES, 0).split()[1]) * PAGE_BYTES
-        except (psutil.Error, OSError) as error:
+        except self._lost as error:
             raise QueryFailed(f"resident memory: {error}") from error
 
 
@@ -56,6 +60,7 @@ class DeviceMemory:
 
     def __init__(self, nvml: Any, uuid: str) -> None:
         self.device = uuid
+        self.words: tuple[str, ...] = (self.name, uuid)
         self._nvml = nvml
         try:
             self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -115,3 +120,12 @@ def uuid_of(there: gpus.Inventory, name: str) -> str:
     """The UUID of a visible device, by which NVML knows it whatever the order of indices."""
     known = {str(gpu.index): gpu.uuid for gpu in there.gpus if gpu.uuid}
     return known.get(name, name)
+
+
+def told(name: str, which: str) -> Source:
+    """The source of these words in this process. Raises QueryFailed for a device that NVML does not know."""
+    if name == ResidentMemory.name:
+        return ResidentMemory(int(which))
+    nvml = importlib.import_module(MODULE)
+    nvml.nvmlInit()
+    return DeviceMemory(nvml, which)

@@ -4,27 +4,36 @@
 
 What a query answers was true at some instant between its start and its end, so memory may have been anything for as
 long as a gap, and no longer. Time of the window before the first success and after the last is a gap too. A window
-whose gap exceeds 500 ms is no evidence (studies.md 2), whatever its samples show. The largest sample is a sample,
-never a continuous maximum.
+whose gap exceeds 500 ms is no evidence, whatever its samples show (studies.md 2; a study may set another bound). The
+largest sample is a sample, never a continuous maximum.
 
-Starts lie on a grid of the period from the first one, on the monotonic clock; a query that runs over its slot skips
-the starts that it missed and never bunches them. The CPU time is that of the sampler's own thread. What is queried is
-kassay.memory_sources' answer.
+Starts lie on a grid of the period from the first one, on the monotonic clock, which all processes of a host share; a
+query that runs over its slot skips the starts that it missed and never bunches them.
+
+The sampler is a process of its own (kassay.sampling). In a thread each query gives the interpreter away and waits for
+it beside a busy loop, which starved the sampler and slowed the loop; docs/findings/2026-11-30-sampler.md has both costs
+of both. What is queried is kassay.memory_sources' answer.
 """
 
-import threading
+import json
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 from kassay.errors import KassayError
 
 PERIOD_NS = 20_000_000
 LONGEST_GAP_NS = 500_000_000
 FEWEST_SUCCESSES = 2  # one before the work and one after it
+FIRST = b"first\n"  # what the sampler's process says after its first query
+SAMPLE = ("started_ns", "ended_ns", "used_bytes", "error")  # of a sample as it is told
 
 
 class QueryFailed(KassayError):
@@ -34,8 +43,9 @@ class QueryFailed(KassayError):
 class Source(Protocol):
     """What can be asked how many bytes are in use."""
 
-    name: str  # `resident` (this process) or `device` (all processes on it)
+    name: str  # `resident` (one process) or `device` (all processes on it)
     device: str  # `host`, or the GPU's UUID
+    words: tuple[str, ...]  # how another process is told which one it is (kassay.memory_sources.told)
 
     def read(self) -> int:
         """Bytes in use now. Raises QueryFailed."""
@@ -70,8 +80,11 @@ class Window:
     opened_ns: int  # when the work could begin
     closed_ns: int  # when it had ended
     samples: tuple[Sample, ...]
-    thread_cpu_ns: int  # processor time of the sampler's thread
-    thread_wall_ns: int  # how long that thread was there
+    period_ns: int  # between starts, as planned
+    longest_gap_ns: int | None  # of a window that is evidence; None: no bound
+    sampler_cpu_ns: int  # processor time of the sampler's process from its first query to its last
+    sampler_wall_ns: int  # how long that was
+    startup_cpu_ns: int  # its processor time before the first query, when no work was measured yet
 
     @property
     def answered(self) -> tuple[Sample, ...]:
@@ -90,8 +103,8 @@ class Window:
 
     @property
     def cpu_share(self) -> float:
-        """Processor time of the sampler's thread over its life: 1 is one core."""
-        return self.thread_cpu_ns / max(1, self.thread_wall_ns)
+        """Processor time of the sampler over the time that it sampled: 1 is one core."""
+        return self.sampler_cpu_ns / max(1, self.sampler_wall_ns)
 
     @property
     def fault(self) -> str:
@@ -99,8 +112,8 @@ class Window:
         gap_ns = self.gap_ns
         if gap_ns is None:
             return f"{len(self.answered)} of {len(self.samples)} queries were answered, {FEWEST_SUCCESSES} are needed"
-        if not gap_ns <= LONGEST_GAP_NS:
-            return f"the gap is {gap_ns / 1e6:.1f} ms, allowed are {LONGEST_GAP_NS / 1e6:g} ms"
+        if self.longest_gap_ns is not None and not gap_ns <= self.longest_gap_ns:
+            return f"the gap is {gap_ns / 1e6:.1f} ms, allowed are {self.longest_gap_ns / 1e6:g} ms"
         return ""
 
 
@@ -122,68 +135,46 @@ def query(source: Source, clock: Clock) -> Sample:
     return Sample(started_ns=started_ns, ended_ns=clock.now_ns(), used_bytes=used_bytes, error=error)
 
 
-def take(source: Source, clock: Clock, samples: list[Sample], first: threading.Event) -> None:
-    """Append samples on the grid until the clock says that it is over, and one more after that."""
+def take(
+    source: Source, clock: Clock, samples: list[Sample], first: Callable[[], None], period_ns: int = PERIOD_NS
+) -> None:
+    """Append samples on the grid until the clock says that it is over, and one more after that; tell of the first."""
     samples.append(query(source, clock))
-    first.set()
+    first()
     origin_ns, slot = samples[0].started_ns, 0
     while True:
-        slot = max(slot + 1, -(-(samples[-1].ended_ns - origin_ns) // PERIOD_NS))
-        over = clock.stopped_by(origin_ns + slot * PERIOD_NS)
+        slot = max(slot + 1, -(-(samples[-1].ended_ns - origin_ns) // period_ns))
+        over = clock.stopped_by(origin_ns + slot * period_ns)
         samples.append(query(source, clock))
         if over:
             return
 
 
-class Monotonic:
-    """The real clock, and the way to stop a sampler."""
-
-    def __init__(self) -> None:
-        self._running = threading.Lock()  # held until the stop; waiting for it takes half of what an Event's wait does
-        self._running.acquire()
-
-    def stop(self) -> None:
-        """End the sampler's next or present wait."""
-        self._running.release()
-
-    def now_ns(self) -> int:
-        """Monotonic nanoseconds."""
-        return time.monotonic_ns()
-
-    def stopped_by(self, due_ns: int) -> bool:
-        """Wait until then, or until `stop` is called; whether it was."""
-        return self._running.acquire(timeout=max(0, due_ns - time.monotonic_ns()) / 1e9)
-
-
 class Sampler:
-    """Samples one source from a thread of its own while its `with` block runs; `window` is there afterwards.
+    """Samples one source from a process of its own while its `with` block runs; `window` is there afterwards.
 
     The block begins after the first query and the last query begins after the block, so that both ends are covered.
+    The process ends with the block, and with this process however that ends: its standard input is then closed.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, period_ns: int = PERIOD_NS, longest_gap_ns: int | None = LONGEST_GAP_NS) -> None:
         self.source = source
+        self.period_ns, self.longest_gap_ns = period_ns, longest_gap_ns
         self.window: Window | None = None
-        self._clock = Monotonic()
-        self._samples: list[Sample] = []
-        self._spent_ns = (0, 0)
-        self._complete = False
-        self._first = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"sampler of {source.name}", daemon=True)
+        self._process: subprocess.Popen[bytes] | None = None
         self._opened_ns = 0
 
-    def _run(self) -> None:
-        began_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
-        try:
-            take(self.source, self._clock, self._samples, self._first)
-            self._complete = True
-        finally:  # a bug in a source must not leave the block waiting
-            self._first.set()
-            self._spent_ns = (time.thread_time_ns() - cpu_ns, time.monotonic_ns() - began_ns)
-
     def __enter__(self) -> "Sampler":
-        self._thread.start()
-        self._first.wait()
+        from kassay import sampling  # here, so that its code is among what a stage loaded; it needs this module
+
+        argv = [sys.executable, "-m", sampling.__name__, str(self.period_ns), *self.source.words]
+        self._process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=with_kassay(os.environ)
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != FIRST:
+            self._end()
+            raise KassayError(f"{self._name} died before its first query; its traceback is on stderr")
         self._opened_ns = time.monotonic_ns()
         return self
 
@@ -191,23 +182,43 @@ class Sampler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         closed_ns = time.monotonic_ns()
-        self._clock.stop()
-        self._thread.join()
-        if not self._complete and error is None:
-            raise KassayError(f"{self._thread.name} died; its traceback is on stderr")
-        cpu_ns, wall_ns = self._spent_ns
+        told = self._end()
+        if error is not None:
+            return
+        if told is None:
+            raise KassayError(f"{self._name} died; its traceback is on stderr")
         self.window = Window(
             source=self.source.name,
             device=self.source.device,
             opened_ns=self._opened_ns,
             closed_ns=closed_ns,
-            samples=tuple(self._samples),
-            thread_cpu_ns=cpu_ns,
-            thread_wall_ns=wall_ns,
+            period_ns=self.period_ns,
+            longest_gap_ns=self.longest_gap_ns,
+            samples=tuple(Sample(**dict(zip(SAMPLE, one, strict=True))) for one in told["samples"]),
+            **told["cost"],
         )
+
+    @property
+    def _name(self) -> str:
+        return f"the sampler of {self.source.name} memory"
+
+    def _end(self) -> dict[str, Any] | None:
+        """What the process told at its end; None if it told nothing whole."""
+        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        with self._process.stdout as stdout:
+            written = stdout.read()
+        code = self._process.wait()
+        return json.loads(written or b"null") if code == 0 else None
 
     def finished(self) -> Window:
         """The window of a block that has ended."""
         if self.window is None:
             raise KassayError("the sampler's block has not ended: this is a bug")
         return self.window
+
+
+def with_kassay(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which this project is found as this process found it."""
+    known = [str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, known))}

@@ -3,7 +3,8 @@
 Storages are counted once by (device, storage pointer); keys, values, scales, weights, staging and scratch are parts of
 their own, and the allocator's numbers stand beside them. Two separate studies: at equal slots every recipe holds the
 same tokens, at equal bytes every recipe fills the same budget of K, V and scales. The stage is rejected if bytes differ
-from the geometry's arithmetic, or if a gate or a ceiling does not hold.
+from the geometry's arithmetic, or if a gate or a ceiling does not hold. Ceilings, budget and sampling are the study's
+or Kconfig's, as kassay.memory_limits decides.
 """
 
 from contextlib import ExitStack
@@ -21,19 +22,21 @@ from kassay.kv.budget import ALLOCATORS, Pool, pages_in
 from kassay.kv.cache import Prefilled, RecipeCache
 from kassay.kv.geometry import SCALE_BYTES, fixed_scales, layout_of, token_bytes
 from kassay.kv.recipe import Recipe, recipe_named
+from kassay.memory_limits import Limits
+from kassay.memory_limits import limits as limits_of
 from kassay.memory_sources import Found, sources
 from kassay.stage import Metrics, Rejection, Stage, Unmet, main
 from kassay.telemetry import Sampler, Window
 
 PAGE_TOKENS = 16  # of the published geometry, vLLM's block
-MIB, GIB = 2**20, 2**30
 
 
 def run(stage: Stage) -> Metrics | Rejection:
     """Parts, windows and gates of every recipe."""
     params = stage.params
-    found = sources()
-    require_sources(params, found)
+    found, limits = sources(), limits_of(params)
+    stage.append(limits.record(params["model"]))
+    require_sources(limits, found)
     loaded = checkpoint.of_stage(stage)
     model = loaded.model
     scales = inputs.scales_of(stage)
@@ -45,33 +48,35 @@ def run(stage: Stage) -> Metrics | Rejection:
     alike, filling, windows = [], [], []
     peaks: list[int] = []
     for done, recipe in enumerate(recipes, start=1):
-        own, arm, peak = measured(stage, loaded, recipe, scales, context, found)
+        own, arm, peak = measured(stage, loaded, recipe, scales, context, found, limits)
         windows += own
         alike.append(arm)
         peaks += [] if peak is None else [peak]
-        filling.append(budgeted(stage, model, recipe, scales, context))
+        if limits.budget_bytes is not None:
+            filling.append(budgeted(limits.budget_bytes, model, recipe, scales, context))
         stage.progress(done, len(recipes), recipe.name)
-    budget_bytes = params["budget_mib"] * MIB
-    findings = [*equal_slots(alike), *equal_bytes(filling, budget_bytes=budget_bytes)]
-    findings += ceilings(params, windows, peaks)
-    return answered(stage, findings, [*alike, *filling], windows, found)
+    findings = [*equal_slots(alike)]
+    findings += equal_bytes(filling, budget_bytes=limits.budget_bytes) if limits.budget_bytes is not None else ()
+    findings += ceilings(limits, windows, peaks)
+    return answered(stage, findings, alike, filling, windows, found)
 
 
-def require_sources(params: dict[str, Any], found: Found) -> None:
+def require_sources(limits: Limits, found: Found) -> None:
     """Raise Unmet if a ceiling is asked for that nothing here could observe."""
-    if params["device_ceiling_gib"] and not any(source.name == "device" for source in found.sources):
+    if limits.device_ceiling_bytes is not None and not any(source.name == "device" for source in found.sources):
         raise Unmet(f"a ceiling of the device is asked for, and {'; '.join(found.absent)}")
-    if params["reserved_ceiling_gib"] and not torch.cuda.is_available():
+    if limits.reserved_ceiling_bytes is not None and not torch.cuda.is_available():
         raise Unmet("a ceiling of the allocator is asked for, and torch sees no GPU")
 
 
 def measured(
-    stage: Stage, loaded: Checkpoint, recipe: Recipe, scales: Any, context: Prefilled, found: Found
+    stage: Stage, loaded: Checkpoint, recipe: Recipe, scales: Any, context: Prefilled, found: Found, limits: Limits
 ) -> tuple[list[Window], ArmMemory, int | None]:
     """Windows and cache of one recipe at equal slots, and the allocator's reserved peak where there is one."""
     holdings.reset_peaks(loaded.device)
     with ExitStack() as stack:
-        samplers = [stack.enter_context(Sampler(source)) for source in found.sources]
+        asked = (limits.period_ns, limits.longest_gap_ns)
+        samplers = [stack.enter_context(Sampler(source, *asked)) for source in found.sources]
         cache = reference.filled(loaded.model, recipe, scales, context, 0)
         held = holdings.cache_held(cache)
         scratch = holdings.scratch_held(cache, next(loaded.model.parameters()).dtype)
@@ -86,7 +91,7 @@ def measured(
     return windows, arm_of(loaded.model, recipe, cache, tokens), peak
 
 
-def budgeted(stage: Stage, model: Any, recipe: Recipe, scales: Any, context: Prefilled) -> ArmMemory:
+def budgeted(budget_bytes: int, model: Any, recipe: Recipe, scales: Any, context: Prefilled) -> ArmMemory:
     """The cache of one recipe that fills the budget: as many whole pages as fit, in one row, really allocated."""
     pool = Pool(
         layout=layout_of(structure.geometry_of(model)),
@@ -95,7 +100,7 @@ def budgeted(stage: Stage, model: Any, recipe: Recipe, scales: Any, context: Pre
         cartridge=None,
         allocator=ALLOCATORS[0],
     )
-    slots = pages_in(pool, stage.params["budget_mib"] * MIB, 1).count * PAGE_TOKENS
+    slots = pages_in(pool, budget_bytes, 1).count * PAGE_TOKENS
     cache = reference.made(model, recipe, scales, slots)
     cache.fill(one_row(context, slots))
     return arm_of(model, recipe, cache, slots)
@@ -128,29 +133,34 @@ def arm_of(model: Any, recipe: Recipe, cache: RecipeCache, slots: int) -> ArmMem
     )
 
 
-def ceilings(params: dict[str, Any], windows: list[Window], peaks: list[int]) -> list[MemoryFinding]:
+def ceilings(limits: Limits, windows: list[Window], peaks: list[int]) -> list[MemoryFinding]:
     """The findings about the ceilings that are asked for."""
     found = []
-    if limit_gib := params["device_ceiling_gib"]:
+    if (limit := limits.device_ceiling_bytes) is not None:
         for device in sorted({window.device for window in windows if window.source == "device"}):
             own = [window for window in windows if window.device == device]
             faults = [window.fault for window in own if window.fault]
             largest = max((window.largest_bytes for window in own if window.largest_bytes is not None), default=None)
             fault = faults[0] if faults else ""
-            limit = limit_gib * GIB
             found.append(
                 ceiling("device ceiling", observed_bytes=largest, limit_bytes=limit, fault=fault, sampled=True)
             )
-    if limit_gib := params["reserved_ceiling_gib"]:
-        limit, largest = limit_gib * GIB, max(peaks, default=None)
+    if (limit := limits.reserved_ceiling_bytes) is not None:
+        largest = max(peaks, default=None)
         found.append(ceiling("reserved ceiling", observed_bytes=largest, limit_bytes=limit, fault="", sampled=False))
     return found
 
 
 def answered(
-    stage: Stage, findings: list[MemoryFinding], arms: list[ArmMemory], windows: list[Window], found: Found
+    stage: Stage,
+    findings: list[MemoryFinding],
+    alike: list[ArmMemory],
+    filling: list[ArmMemory],
+    windows: list[Window],
+    found: Found,
 ) -> Metrics | Rejection:
     """The gates as records, and the stage's answer."""
+    arms = [*alike, *filling]
     for arm, finding in zip([*arms, *[None] * (len(findings) - len(arms))], findings, strict=True):
         stage.append(
             MemoryGate(
@@ -164,7 +174,7 @@ def answered(
                 reason=finding.reason,
             )
         )
-    metrics: Metrics = {f"{arm.arm} bytes per token": arm.payload_bytes / arm.slots for arm in arms[: len(arms) // 2]}
+    metrics: Metrics = {f"{arm.arm} bytes per token": arm.payload_bytes / arm.slots for arm in alike}
     metrics |= {"windows that are no evidence": sum(bool(window.fault) for window in windows)}
     metrics |= {"absent": "; ".join(found.absent)} if found.absent else {}
     wrong = [
@@ -215,8 +225,11 @@ def append_window(stage: Stage, recipe: str, window: Window) -> None:
             answered=len(window.answered),
             gap_ns=window.gap_ns,
             largest_bytes=window.largest_bytes,
-            thread_cpu_ns=window.thread_cpu_ns,
-            thread_wall_ns=window.thread_wall_ns,
+            sampler_cpu_ns=window.sampler_cpu_ns,
+            sampler_wall_ns=window.sampler_wall_ns,
+            startup_cpu_ns=window.startup_cpu_ns,
+            period_ns=window.period_ns,
+            longest_gap_ns=window.longest_gap_ns,
             valid=not window.fault,
             fault=window.fault,
         )

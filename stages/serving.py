@@ -12,7 +12,7 @@ from typing import Any
 from kassay.kinds.serving import OK, ServedRequest
 from kassay.serving import arm, loops, metrics
 from kassay.stage import Metrics, Stage, main
-from kassay.stats.blocks import balance_report, counterbalanced_orders
+from kassay.stats.orders import balance_report, counterbalanced_orders
 
 
 def run(stage: Stage) -> Metrics:

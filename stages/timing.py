@@ -1,53 +1,90 @@
 """Time complete requests in counterbalanced blocks: one fresh process per arm and block, orders fixed beforehand.
 
 Pilot blocks come first, are marked and never count. The number of blocks is the plan's: none is added after a result.
-This stage only measures; stages/contrast.py decides.
+Guards, where the study has any, come last: few blocks of two arms under another load, described and never judged.
+Around every cell the conditions of the host and of its GPUs are recorded (kassay.conditions). This stage only measures;
+which blocks count, and what they say, is decided by stages/contrast.py.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from kassay.cell import run_cell
-from kassay.kinds.timing import TimingCell
+from kassay.kinds.timing import TIMED, GpuState, HostState, TimingCell
 from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
 
+KEPT = (TimingCell, HostState, GpuState)  # of what a cell leaves
 WILLIAMS = "williams"  # else the study writes out the order of every block
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Blocks of one load."""
+
+    load: str
+    pilot: bool
+    orders: list[list[str]]
+    params: dict[str, Any]  # of its cells
 
 
 def run(stage: Stage) -> Metrics:
     """All cells of all blocks."""
     params = stage.params
+    guards = [guard_part(params, name) for name in params.get("guards") or {}]
     orders = planned_orders(params["arms"], params["blocks"])
     if params["orders"] != WILLIAMS:
         orders = params["orders"]
-    stage.write_json("orders", {"orders": orders, "balance": balance(orders)})
+    of_guards = {guard.load: guard.orders for guard in guards}
+    stage.write_json("orders", {"orders": orders, "balance": balance(orders), "guards": of_guards})
+    own = {name: value for name, value in params.items() if name not in ("guards", "workloads", "comparisons")}
     pilots = planned_orders(params["arms"], params["pilot_blocks"])
-    plan = [(True, block, order) for block, order in enumerate(pilots)]
-    plan += [(False, block, order) for block, order in enumerate(orders)]
-    total = sum(len(order) for _, _, order in plan)
+    parts = [Part(load=TIMED, pilot=True, orders=pilots, params=own)]
+    parts += [Part(load=TIMED, pilot=False, orders=orders, params=own), *guards]
+    total = sum(len(order) for part in parts for order in part.orders)
     done = 0
-    for pilot, block, order in plan:
-        for position, recipe in enumerate(order):
-            place = {"block": block, "pilot": pilot, "position": position, "recipe": recipe}
-            name = f"{'pilot' if pilot else 'block'}-{block}-{position}-{recipe}"
-            directory = run_cell(stage, name, "timing_cell", {**params, **place})
-            for cell in read_kind(directory / "records.jsonl", TimingCell):
-                stage.append(cell)
-            done += 1
-            stage.progress(done, total, name)
+    for part in parts:
+        for block, order in enumerate(part.orders):
+            for position, recipe in enumerate(order):
+                done += 1
+                time_cell(stage, part, {"block": block, "position": position, "recipe": recipe})
+                stage.progress(done, total, f"{part.load}, block {block}, {recipe}")
     return {"cells": total, "blocks": params["blocks"]}
+
+
+def time_cell(stage: Stage, part: Part, place: dict[str, Any]) -> None:
+    """One cell in a process of its own; what it leaves becomes the stage's."""
+    kind = "pilot" if part.pilot else "block" if part.load == TIMED else part.load
+    name = f"{kind}-{place['block']}-{place['position']}-{place['recipe']}"
+    given = {**part.params, **place, "load": part.load, "pilot": part.pilot}
+    directory = run_cell(stage, name, "timing_cell", given)
+    for record_kind in KEPT:
+        for record in read_kind(directory / "records.jsonl", record_kind):
+            stage.append(record)
+
+
+def guard_part(params: dict[str, Any], name: str) -> Part:
+    """The blocks of a guard: control and candidate of its comparison, under its load."""
+    guard = params["guards"][name]
+    load, pair = params["workloads"][guard["workload"]], params["comparisons"][guard["comparison"]]
+    sizes = {"batch": "requests", "context_tokens": "input_tokens", "output_tokens": "output_tokens"}
+    given = {name: params[name] for name in ("model", "sixteen", "warmups", "repetitions", "seed")}
+    given |= {name: params[name] for name in ("backend",) if name in params}
+    given |= {name: load[word] for name, word in sizes.items()}
+    orders = planned_orders([pair["control"], pair["candidate"]], guard["blocks"])
+    return Part(load=name, pilot=False, orders=orders, params=given)
 
 
 def planned_orders(arms: list[str], blocks: int) -> list[list[str]]:
     """The order of arms in each block: rows of the Williams design in turn, a function of the plan alone."""
-    from kassay.stats.blocks import counterbalanced_orders
+    from kassay.stats.orders import counterbalanced_orders
 
     return [list(order) for order in counterbalanced_orders(arms, blocks)] if blocks else []
 
 
 def balance(orders: list[list[str]]) -> dict[str, object]:
     """How often each arm stands in each place and follows each other one."""
-    from kassay.stats.blocks import balance_report
+    from kassay.stats.orders import balance_report
 
     return asdict(balance_report([tuple(order) for order in orders]))
 

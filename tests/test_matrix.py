@@ -15,6 +15,7 @@ from kassay.kinds.timing import TimingCell
 from kassay.matrix import rows
 from kassay.record import Writer
 from kassay.stats import InvalidData
+from tests import timed
 from tests.stages.conftest import runner
 from tests.study.test_files import content
 
@@ -194,8 +195,7 @@ def test_the_stage_reads_gates_and_cells(tmp_path: Path) -> None:
 def cell(block: int, position: int, arm: str) -> TimingCell:
     """A cell in which K16/V8 is twice as fast."""
     took_ns = 10**9 // (2 if arm == "k16v8" else 1)
-    return TimingCell(
-        block=block, pilot=False, position=position, model="qwen3-8b", recipe=arm, batch=1, context_tokens=8,
-        output_tokens=4, warmups=0, started_ns=[0], ended_ns=[took_ns], completed_tokens=[4], prompts_sha256="x",
-        output_sha256="x", load_before=0.0, load_after=0.0, pid=position,
+    return timed.cell(
+        block=block, position=position, model="qwen3-8b", recipe=arm, batch=1, warmups=0, started_ns=[0],
+        ended_ns=[took_ns],
     )  # fmt: skip

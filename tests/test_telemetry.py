@@ -1,9 +1,10 @@
 """The sampler on a fake clock, its sources on a fake NVML, and the real one under load."""
 
 import hashlib
+import subprocess
 import sys
-import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kassay import gpus, memory_sources
+from kassay import gpus, memory_sources, paths
 from kassay.errors import KassayError
 from kassay.memory_sources import DeviceMemory, ResidentMemory, device_sources, sources
 from kassay.telemetry import LONGEST_GAP_NS, PERIOD_NS, QueryFailed, Sample, Sampler, Window, query_bounded_gap, take
@@ -39,6 +40,7 @@ class FakeSource:
 
     name = "resident"
     device = "host"
+    words = ()
 
     def __init__(self, clock: FakeClock, takes_ns: list[int]) -> None:
         self.clock, self.takes_ns, self.calls = clock, takes_ns, 0
@@ -56,7 +58,7 @@ def sampled(takes_ns: list[int], stop_ns: int) -> list[Sample]:
     """The samples of a fake run."""
     clock = FakeClock(stop_ns)
     samples: list[Sample] = []
-    take(FakeSource(clock, takes_ns), clock, samples, threading.Event())
+    take(FakeSource(clock, takes_ns), clock, samples, lambda: None)
     return samples
 
 
@@ -73,8 +75,11 @@ def window(samples: list[Sample], opened_ns: int, closed_ns: int) -> Window:
         opened_ns=opened_ns,
         closed_ns=closed_ns,
         samples=tuple(samples),
-        thread_cpu_ns=1,
-        thread_wall_ns=1000,
+        period_ns=PERIOD_NS,
+        longest_gap_ns=LONGEST_GAP_NS,
+        sampler_cpu_ns=1,
+        sampler_wall_ns=1000,
+        startup_cpu_ns=1,
     )
 
 
@@ -109,6 +114,7 @@ def test_the_limit_itself_is_allowed_and_one_nanosecond_more_is_not() -> None:
         return window(pair, 1, end_ns - 1)
 
     assert two(LONGEST_GAP_NS).fault == ""
+    assert replace(two(LONGEST_GAP_NS + 1), longest_gap_ns=None).fault == "", "a study without a bound"
     assert two(LONGEST_GAP_NS + 1).fault != ""
 
 
@@ -131,11 +137,45 @@ def test_without_two_answers_there_is_no_gap_and_no_evidence(answers: int) -> No
     assert made.largest_bytes == (1 if answers else None)
 
 
-def test_a_bug_in_a_source_ends_the_block_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda args: None)
-    broken = SimpleNamespace(name="resident", device="host", read=lambda: 1 / 0)
-    with pytest.raises(KassayError, match="died"), Sampler(broken):
-        pass
+def source_of(*words: str) -> Any:
+    """What a sampler is told to ask for."""
+    return SimpleNamespace(name="resident", device="host", words=words)
+
+
+def test_a_sampler_that_cannot_ask_or_dies_ends_the_block_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KassayError, match="died before its first query"), Sampler(source_of("resident", "no number")):
+        pytest.fail("nothing may be measured without its sampler")
+    assert "ValueError" in capfd.readouterr().err
+    with pytest.raises(KassayError, match="died; its traceback"), Sampler(ResidentMemory()) as sampler:
+        assert sampler._process is not None
+        sampler._process.kill()
+
+
+def test_the_samplers_process_ends_with_its_owner(tmp_path: Path) -> None:
+    """An owner that is killed in the middle: its sampler sees its input end and is gone."""
+    code = (
+        "import os, signal\n"
+        "from kassay.memory_sources import ResidentMemory\n"
+        "from kassay.telemetry import Sampler\n"
+        "with Sampler(ResidentMemory()) as sampler:\n"
+        "    print(sampler._process.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=paths.ROOT, check=False)
+    until = time.monotonic() + 10
+    while Path(f"/proc/{int(done.stdout)}").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert done.returncode == -9 and not Path(f"/proc/{int(done.stdout)}").exists()
+
+
+def test_a_process_that_is_gone_is_a_failed_query() -> None:
+    """Its memory is neither 0 nor the last that was seen: the gap goes on."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with Sampler(ResidentMemory(child.pid)) as sampler:
+        child.communicate()
+        time.sleep(0.05)
+    made = sampler.finished()
+    assert made.samples[0].used_bytes and made.samples[-1].used_bytes is None and made.samples[-1].error
 
 
 # --- NVML
@@ -220,12 +260,13 @@ def test_absence_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_proc_and_psutil_tell_the_same(tmp_path: Path) -> None:
     """Taken one after the other they differ by little; without /proc psutil answers."""
     block = np.ones(1 << 23)
-    told = [ResidentMemory().read(), ResidentMemory(str(tmp_path / "none")).read()]
+    told = [ResidentMemory().read(), ResidentMemory(proc=str(tmp_path / "none")).read()]
     assert abs(told[0] - told[1]) < 8 << 20 < block.nbytes < min(told)
-    (tmp_path / "statm").write_text("100 7 3 1 0 9 0\n")
-    source = ResidentMemory(str(tmp_path / "statm"))
-    assert source.read() == 7 * memory_sources.PAGE_BYTES
-    (tmp_path / "statm").write_text("100 9 3 1 0 9 0\n")
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "statm").write_text("100 7 3 1 0 9 0\n")
+    source = ResidentMemory(7, str(tmp_path))
+    assert source.read() == 7 * memory_sources.PAGE_BYTES and source.words == ("resident", "7")
+    (tmp_path / "7" / "statm").write_text("100 9 3 1 0 9 0\n")
     assert source.read() == 9 * memory_sources.PAGE_BYTES, "each query reads anew"
 
 

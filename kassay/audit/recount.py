@@ -8,13 +8,14 @@ certificates. Resampled bounds are not drawn again here (kassay.audit.rederive d
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 from kassay import paths
-from kassay.audit import Audited, Difference, compare
+from kassay.audit import Audited, Difference, blocks, compare, served
+from kassay.audit.checks import Body, bodies, check, close
 from kassay.audit.files import Run
 from kassay.entry import Stage
 from kassay.errors import RecordError
@@ -31,19 +32,18 @@ TAIL = 1e-6  # relative error of a tail of a few thousand terms in logarithms, f
 MEANS = 1e-12  # relative error of a mean of a few thousand losses
 SCORE = 1e-6  # absolute error of Tango's score at a bound that was solved to 1e-15
 BAD = ("fails", "ineligible", "unestablished")  # from the worst on
-Body = dict[str, Any]
 
 
 def run(run: Run) -> tuple[list[Audited], list[Difference]]:
-    """Every stage `quality` scored again, and every stage `certify` counted again."""
+    """Every stage of COUNTED, scored or counted again."""
     audited: list[Audited] = []
     found: list[Difference] = []
     for stage in run.plan.stages:
-        if stage.program not in ("quality", "certify") or run.open(stage):
+        if stage.program not in COUNTED or run.open(stage):
             continue
         told = compare.Compared(stage=stage.name)
         try:
-            (rescore if stage.program == "quality" else recount)(run, stage, told)
+            COUNTED[stage.program](run, stage, told)
         except (RecordError, OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             told.add(
                 paths.RECORDS,
@@ -54,11 +54,6 @@ def run(run: Run) -> tuple[list[Audited], list[Difference]]:
         audited.append(Audited(stage=stage.name, how="recounted", values=told.values, loose=told.loose, note=""))
         found += told.differences
     return audited, found
-
-
-def bodies(path: Path, kind: str) -> Iterator[Body]:
-    """The records of one kind in a file."""
-    return (body for body in read_lines(path) if str(body["schema"]).startswith(f"kassay.{kind}/"))
 
 
 def rescore(run: Run, stage: Stage, told: compare.Compared) -> None:
@@ -128,21 +123,6 @@ def label(body: Body) -> str:
     """A record by what identifies it."""
     said = [str(body[key]) for key in ("model", "candidate", "control", "objective", "gate") if key in body]
     return f"{body['schema']} ({', '.join(said)})"
-
-
-def check(told: compare.Compared, name: str, field: str, recorded: object, derived: object) -> None:
-    """One value that has no tolerance."""
-    told.values += 1
-    if recorded != derived:
-        told.add(name, field, recorded, derived)
-
-
-def close(told: compare.Compared, name: str, field: str, recorded: float, derived: float, allowed: float) -> None:
-    """One value up to an absolute difference; NaN is none."""
-    told.values += 1
-    told.loose += recorded != derived
-    if not abs(recorded - derived) <= allowed:
-        told.add(name, field, recorded, derived)
 
 
 def by_item(path: Path, study: Body) -> dict[str, dict[str, dict[str, Any]]]:
@@ -229,3 +209,12 @@ def worst(verdicts: Iterable[str]) -> str:
     """The verdict over parts; no parts are no pass."""
     found = list(verdicts)
     return next((word for word in BAD if word in found), "pass" if found else "nothing")
+
+
+COUNTED: dict[str, Callable[[Run, Stage, compare.Compared], None]] = {
+    "quality": rescore,
+    "certify": recount,
+    "contrast": blocks.recount,
+    "serving": served.recount_loads,
+    "serving_verdict": served.recount_verdicts,
+}

@@ -25,6 +25,21 @@ class MemoryPart(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MemoryLimits(Record):
+    """The limits that held for the memory of a run, and whose word they were (kassay.memory_limits)."""
+
+    schema: ClassVar[str] = "kassay.memory_limits/1"
+
+    model: str = doc("Name of the model.")
+    origin: str = doc("`study` where the study has a section `memory`, else `Kconfig`.")
+    period_ns: int = doc("Time between starts of queries in nanoseconds.")
+    longest_gap_ns: int | None = doc("Longest gap of a window that is evidence in nanoseconds; null: no bound.")
+    device_ceiling_bytes: int | None = doc("Largest use of the whole device in bytes; null: no ceiling.")
+    reserved_ceiling_bytes: int | None = doc("Largest reservation of torch's allocator in bytes; null: no ceiling.")
+    budget_bytes: int | None = doc("Bytes of K, V and scales in the study at equal bytes; null: there is none.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemorySample(Record):
     """One query of memory in use; a sample, not a continuous maximum."""
 
@@ -44,7 +59,7 @@ class MemorySample(Record):
 class MemoryWindow(Record):
     """All queries of one source around one recipe's work, and whether they are evidence."""
 
-    schema: ClassVar[str] = "kassay.memory_window/1"
+    schema: ClassVar[str] = "kassay.memory_window/2"
 
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
@@ -59,9 +74,12 @@ class MemoryWindow(Record):
         "nanoseconds; null with fewer than two answers."
     )
     largest_bytes: int | None = doc("The largest sample, null without one; no continuous maximum.")
-    thread_cpu_ns: int = doc("Processor time of the sampler's thread in nanoseconds.")
-    thread_wall_ns: int = doc("How long that thread was there in nanoseconds.")
-    valid: bool = doc("Whether the gap stayed within 500 ms.")
+    sampler_cpu_ns: int = doc("Processor time of the sampler's process while it sampled, in nanoseconds.")
+    sampler_wall_ns: int = doc("How long it sampled in nanoseconds.")
+    startup_cpu_ns: int = doc("Its processor time before the first query and so before the work, in nanoseconds.")
+    period_ns: int = doc("Time between starts of queries in nanoseconds.")
+    longest_gap_ns: int | None = doc("Longest gap that is still evidence in nanoseconds; null: no bound.")
+    valid: bool = doc("Whether there are two answers, and the gap stayed within that bound.")
     fault: str = doc("Why the window is no evidence; empty if it is.")
 
 

@@ -93,27 +93,60 @@ class QualificationRecord(Record):
 class ContrastRecord(Record):
     """One timing comparison of the predeclared family."""
 
-    schema: ClassVar[str] = "kassay.contrast/2"
+    schema: ClassVar[str] = "kassay.contrast/3"
 
     model: str = doc("Name of the model.")
     contrast: str = doc("Name of the comparison.")
     candidate: str = doc("Recipe in the ratio's numerator (its rate).")
     control: str = doc("Recipe in the ratio's denominator (its rate).")
-    ratios: list[float] | None = doc("Within-block rate ratios in block order, null if not measured.")
+    blocks: int = doc("Planned blocks.")
+    valid_blocks: list[int] = doc(
+        "Blocks that count: no rule invalidates them (`kassay.block`)."
+    )
+    needed_blocks: int = doc("Least number of valid blocks for a verdict, frozen in the study.")
+    ratios: list[float] | None = doc(
+        "Within-block rate ratios of the valid blocks in block order, null with fewer than two of them."
+    )
     median: float | None = doc("Median of the ratios.")
     lower: float | None = doc("Lower end of the exact bootstrap interval of the median, two-sided 95 %, descriptive.")
     upper: float | None = doc("Upper end of the same interval.")
     wins: int | None = doc("Blocks whose ratio is above 1; ties are no wins and stay in n.")
     p: float | None = doc("One-sided exact sign test.")
-    holm_p: float = doc("Holm-adjusted p over the whole family; comparisons that were not measured keep 1.")
+    holm_p: float = doc("Holm-adjusted p over the whole family; what is not measured, qualified or valid keeps 1.")
     family_size: int = doc("Planned comparisons.")
     alpha: float = doc("Level of the family.")
     screen_ratio: float = doc("Least median ratio of a gain.")
-    objective: str = doc("Objective that the candidate had to qualify for: the study's route.")
-    certificate: str = doc("Verdict of its certificates for it on this model, against every planned control.")
-    certificates_sha256: str = doc("Digest of the file of certificates that was read.")
-    verdict: str = doc("`gain confirmed`, `no confirmed gain`, `descriptive`, `ineligible` or `not run`.")
+    objective: str = doc("Objective that the candidate had to qualify for: the study's route; `none` without one.")
+    certificate: str = doc(
+        "Verdict of its certificates for it on this model, against every planned control; `none` of a study that makes "
+        "none."
+    )
+    certificates_sha256: str = doc("Digest of the file of certificates that was read, empty where there is none.")
+    verdict: str = doc(
+        "`gain confirmed`, `no confirmed gain`, `descriptive`, `ineligible`, `not run` or `invalidated`: too few "
+        "blocks count."
+    )
     reason: str = doc("The verdict in words.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardRecord(Record):
+    """A guard: a descriptive look at another load in a few blocks. It decides nothing, whatever it shows."""
+
+    schema: ClassVar[str] = "kassay.guard/1"
+
+    model: str = doc("Name of the model.")
+    guard: str = doc("Name of the guard in the study.")
+    workload: str = doc("Name of its load.")
+    candidate: str = doc("Recipe in the ratio's numerator (its rate).")
+    control: str = doc("Recipe in the ratio's denominator (its rate).")
+    blocks: int = doc("Planned blocks.")
+    valid_blocks: list[int] = doc("Blocks that count; the ratios are theirs.")
+    ratios: list[float] = doc("Within-block rate ratios of the valid blocks in block order.")
+    median: float | None = doc("Median of the ratios, null without one.")
+    at_least: float = doc("Median that the study looks for.")
+    seen: bool | None = doc("Whether the median reaches it, null without one. No gate reads this.")
+    verdict: str = doc("Always `descriptive`.")
 
 
 @dataclass(frozen=True, kw_only=True)

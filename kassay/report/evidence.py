@@ -9,13 +9,15 @@ shown.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kassay import paths
 from kassay.errors import RecordError
 from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.direct import DirectRecord
+from kassay.kinds.fusion import FusionCell, FusionClaim, FusionFit, FusionVerdict
 from kassay.kinds.law import LawRecord
 from kassay.kinds.matrix import CaseGateRecord, MatrixRow
 from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemoryWindow
@@ -25,21 +27,36 @@ from kassay.kinds.published import FigureAnswer
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.serving import ServedLoad, ServedRequest, ServingCheck, ServingContrast, ServingGate
 from kassay.kinds.source import PackageRecord, SourceRecord
-from kassay.kinds.timing import SweepCell, TimingCell
-from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, QualificationRecord, SaturationRecord
+from kassay.kinds.timing import BlockRecord, GpuState, HostState, SweepCell, TimingCell
+from kassay.kinds.verdict import (
+    CertificateRecord,
+    ContrastRecord,
+    GateRecord,
+    GuardRecord,
+    QualificationRecord,
+    SaturationRecord,
+)
 from kassay.record import Record, parse_line
 from kassay.report.model import RunView, StageView, load_run
 
 SHOWN: tuple[type[Record], ...] = (
     AllocatorRecord,
     ArmStorage,
+    BlockRecord,
     CaseGateRecord,
     CertificateRecord,
     CompositionRecord,
     ContrastRecord,
     DirectRecord,
     FigureAnswer,
+    FusionCell,
+    FusionClaim,
+    FusionFit,
+    FusionVerdict,
     GateRecord,
+    GpuState,
+    GuardRecord,
+    HostState,
     LawRecord,
     MatrixRow,
     MemoryGate,
@@ -62,6 +79,7 @@ SHOWN: tuple[type[Record], ...] = (
     TimingCell,
 )
 KINDS = {kind.schema.rpartition("/")[0]: kind for kind in SHOWN}
+FIRST_OF: dict[type[Record], str] = {ServedRequest: "token_ns"}  # a list of which only the first item is ever shown
 KIND_OF_LINE = re.compile(rb'\s*\{\s*"schema"\s*:\s*"([^"/]*)/')
 
 R = TypeVar("R", bound=Record)
@@ -76,9 +94,17 @@ class Report:
     counts: dict[str, int]  # stage -> number of its records, those that are not shown included
     faults: tuple[str, ...]  # records files that could not be read
 
+    @cached_property
+    def by_kind(self) -> dict[type[Record], tuple[Record, ...]]:
+        """The records of each kind: a page asks for kinds many times, and a run may have a hundred thousand records."""
+        found: dict[type[Record], list[Record]] = {}
+        for record in self.records:
+            found.setdefault(type(record), []).append(record)
+        return {kind: tuple(own) for kind, own in found.items()}
+
     def of(self, kind: type[R]) -> tuple[R, ...]:
         """The records of one kind."""
-        return tuple(record for record in self.records if isinstance(record, kind))
+        return cast(tuple[R, ...], self.by_kind.get(kind, ()))
 
 
 def load_report(run_dir: Path, programs: tuple[str, ...] | None = None) -> Report:
@@ -112,6 +138,8 @@ def stage_records(run_dir: Path, stage: StageView) -> tuple[list[Record], int]:
         body = parse_line(raw, f"{path}:{count}")  # raises where no kind was found, too
         if kind is None:
             raise RecordError(f"{path}:{count}: the schema names no kind")
+        if (name := FIRST_OF.get(kind)) is not None:
+            body[name] = body[name][:1]
         found.append(kind.from_json(body))
     return found, count
 

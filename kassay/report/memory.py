@@ -72,10 +72,14 @@ def window_table(report: Report) -> Markup | None:
     if not made:
         return None
     rows = [window_row(window) for window in made]
+    period_ns, longest_ns = made[0].period_ns, made[0].longest_gap_ns
+    bound = (
+        "no bound is set" if longest_ns is None else f"a window with more than {longest_ns / 1e6:g} ms is no evidence"
+    )
     caption = (
-        f"{counted(sum(window.answered for window in made), 'sample')} of memory in use, started every 20 ms. The "
-        "largest sample is no continuous maximum. The gap runs from the start of one answered query to the end of the "
-        "next; a window with more than 500 ms is no evidence."
+        f"{counted(sum(window.answered for window in made), 'sample')} of memory in use, started every "
+        f"{period_ns / 1e6:g} ms by processes of their own. The largest sample is no continuous maximum. The gap runs "
+        f"from the start of one answered query to the end of the next; {bound}."
     )
     header = ["recipe", "source", "samples", "largest sample", "gap (ms)", "sampler (of a core)", "evidence"]
     return table(caption, header, rows, right=(2, 3, 4, 5))
@@ -90,7 +94,7 @@ def window_row(window: MemoryWindow) -> list[Markup]:
         tag("th", title(window.recipe), scope="row"),
         cell(f"{window.source}, {window.device}"),
         *numbers(f"{window.answered} of {window.queries}", largest, gap),
-        *numbers(percent(window.thread_cpu_ns / max(1, window.thread_wall_ns), 2)),
+        *numbers(percent(window.sampler_cpu_ns / max(1, window.sampler_wall_ns), 2)),
         cell(said),
     ]
 

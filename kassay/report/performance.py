@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from kassay.kinds.timing import SweepCell, TimingCell
+from kassay.kinds.timing import TIMED, BlockRecord, SweepCell, TimingCell
 from kassay.kinds.verdict import ContrastRecord, SaturationRecord
 from kassay.report import figures
+from kassay.report.conditions import FAULTS, GUARDS, condition_words, fault_rows, guard_rows
 from kassay.report.drawing import styles
 from kassay.report.evidence import Report
 from kassay.report.laws import law_part, return_part
@@ -49,6 +50,8 @@ def timing_section(report: Report) -> Markup:
             right=range(1, 7),
         ),
         picture,
+        invalid_blocks(report),
+        guard_table(report),
         conditions(report),
     )
 
@@ -67,6 +70,8 @@ def contrast_row(record: ContrastRecord) -> list[Markup]:
     """One comparison."""
     interval = ABSENT if record.lower is None else f"{fixed(record.lower, 4)} to {fixed(record.upper, 4)}"
     wins = ABSENT if record.wins is None or record.ratios is None else f"{record.wins} / {len(record.ratios)}"
+    if len(record.valid_blocks) < record.blocks:
+        wins += f" (of {record.blocks} planned)"
     met = ABSENT if record.median is None else "met" if record.median >= record.screen_ratio else "missed"
     return [
         tag("th", title(record.candidate), scope="row"),
@@ -78,15 +83,14 @@ def contrast_row(record: ContrastRecord) -> list[Markup]:
 
 
 def block_table(report: Report) -> Markup:
-    """The ratio of every block."""
+    """The ratio of every block; none of one that does not count."""
     made = [record for record in report.of(ContrastRecord) if record.ratios]
-    blocks = max(len(record.ratios or []) for record in made)
     rows = [
         [
             tag("th", str(block), scope="row"),
-            *numbers(*(fixed(at(record.ratios, block), 4) for record in made)),
+            *numbers(*(fixed(ratio_of(record, block), 4) for record in made)),
         ]
-        for block in range(blocks)
+        for block in range(max(record.blocks for record in made))
     ]
     return table(
         "Ratio in each block.",
@@ -96,24 +100,41 @@ def block_table(report: Report) -> Markup:
     )
 
 
-def at(values: list[float] | None, index: int) -> float | None:
-    """One value of a list, None beyond its end."""
-    return values[index] if values is not None and index < len(values) else None
+def ratio_of(record: ContrastRecord, block: int) -> float | None:
+    """The ratio of a block, None where it does not count."""
+    return dict(zip(record.valid_blocks, record.ratios or (), strict=False)).get(block)
+
+
+def invalid_blocks(report: Report) -> Markup | None:
+    """Every block that does not count, with the rule and the cell; none is dropped in silence."""
+    made = [block for block in report.of(BlockRecord) if not block.valid]
+    if not made:
+        return None
+    rows = [[cell(text) for text in row] for row in fault_rows(made)]
+    return table("Blocks that do not count, by rules frozen before the first cell.", FAULTS, rows)
+
+
+def guard_table(report: Report) -> Markup | None:
+    """Guards: looked at, and no gate."""
+    rows = [
+        [tag("th", row[0], scope="row"), cell(row[1]), *numbers(*row[2:5]), cell(row[5])] for row in guard_rows(report)
+    ]
+    caption = "Guards: few blocks under another load, described. No gate reads them."
+    return table(caption, GUARDS, rows, right=(2, 3, 4)) if rows else None
 
 
 def conditions(report: Report) -> Markup | None:
-    """What was timed, and how loaded the host was."""
-    cells = [made for made in report.of(TimingCell) if not made.pilot]
+    """What was timed, and under which conditions."""
+    cells = [made for made in report.of(TimingCell) if not made.pilot and made.load == TIMED]
     if not cells:
         return None
-    loads = [load for made in cells for load in (made.load_before, made.load_after)]
     first = cells[0]
-    pilots = len(report.of(TimingCell)) - len(cells)
+    pilots = sum(made.pilot for made in report.of(TimingCell))
     return tag(
         "p",
         f"{counted(len(cells), 'cell')} on {first.model}: {first.batch} requests of {first.context_tokens:,} + "
         f"{first.output_tokens} tokens, {len(first.started_ns)} repetitions of which {first.warmups} warm up; "
-        f"{counted(pilots, 'pilot cell')} excluded. One-minute load of the host {min(loads):.2f} to {max(loads):.2f}.",
+        f"{counted(pilots, 'pilot cell')} excluded. {condition_words(report)}",
         class_="note",
     )
 

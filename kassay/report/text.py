@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from kassay.kinds.matrix import MatrixRow
+from kassay.kinds.timing import BlockRecord
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
 from kassay.report.answers import COUNTED, count_rows, published_rows
 from kassay.report.certified import QUALIFIED, amount, limit_of, power_of, qualification_rows
 from kassay.report.closing import REPORT_HTML
 from kassay.report.comparisons import DIRECT, direct_rows, matrix_header, matrix_row
+from kassay.report.conditions import FAULTS, GUARDS, fault_rows, guard_rows
 from kassay.report.evidence import Report
-from kassay.report.findings import changed_settings, findings, verdict_line, verdicts
+from kassay.report.findings import chosen_settings, findings, verdict_line, verdicts
+from kassay.report.unrun import UNRUN, unrun_rows
 from kassay.report.words import (
     ABSENT,
     exit_meaning,
@@ -38,6 +41,7 @@ def markdown(report: Report) -> str:
         protocol_line(run.protocol),
         "\n".join(f"- **{found.topic}**: {escaped(found.text)}" for found in findings(report)),
         failures(report),
+        grid("Planned, without a result", UNRUN, unrun_rows(report)),
         verdict_table(report),
         gate_table(report),
         grid("Qualifications", QUALIFIED, qualification_rows(report)),
@@ -129,14 +133,21 @@ def contrast_table(report: Report) -> str:
         [
             record.contrast,
             fixed(record.median, 4),
-            f"{fixed(record.lower, 4)} to {fixed(record.upper, 4)}",
+            ABSENT if record.lower is None else f"{fixed(record.lower, 4)} to {fixed(record.upper, 4)}",
             ABSENT if record.ratios is None else f"{record.wins} / {len(record.ratios)}",
+            f"{len(record.valid_blocks)} of {record.blocks}",
             probability(record.holm_p),
             record.verdict,
         ]
         for record in report.of(ContrastRecord)
     ]
-    return grid("Timing", ["comparison", "median ratio", "95 % interval", "wins / n", "Holm p", "verdict"], rows)
+    header = ["comparison", "median ratio", "95 % interval", "wins / n", "blocks that count", "Holm p", "verdict"]
+    parts = [
+        grid("Timing", header, rows),
+        grid("Blocks that do not count", FAULTS, fault_rows([one for one in report.of(BlockRecord) if not one.valid])),
+        grid("Guards, which decide nothing", GUARDS, guard_rows(report)),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def fit_table(report: Report) -> str:
@@ -180,10 +191,10 @@ def stage_table(report: Report) -> str:
 
 
 def setting_table(report: Report) -> str:
-    """Settings that are not defaults, and overrides."""
-    rows = [
-        [name, setting["value"], setting["origin"], setting["where"]]
-        for name, setting in sorted(changed_settings(report.run).items())
-    ]
+    """Settings that are not defaults, and overrides; other members of a choice in one row."""
+    chosen, others = chosen_settings(report.run)
+    rows = [[name, setting["value"], setting["origin"], setting["where"]] for name, setting in sorted(chosen.items())]
+    if others:
+        rows.append([f"{len(others)} other members of these choices", "n", "", "report.json names them"])
     rows += [[override, "", "override", "SET"] for override in report.run.overrides]
     return grid("What was asked", ["setting", "value", "from", "place"], rows)

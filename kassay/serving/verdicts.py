@@ -15,7 +15,8 @@ from typing import Any
 
 from kassay.kinds.serving import ServedLoad, ServerRun, ServingContrast, ServingGate
 from kassay.stats import InvalidData
-from kassay.stats.blocks import BlockCell, ContrastVerdict, Order, PlannedContrast, block_ratios, contrast_verdicts
+from kassay.stats.blocks import BlockCell, ContrastVerdict, PlannedContrast, block_ratios, contrast_verdicts
+from kassay.stats.orders import Order
 
 RATES = ("tokens_per_s", "completed_per_s")
 NO_CERTIFICATE = "none"

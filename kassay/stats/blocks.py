@@ -4,40 +4,28 @@ Ratio of a block = rate(candidate) / rate(control) inside that block, higher is 
 *median of the ratios*, never a ratio of medians. A gain is confirmed when the candidate's quality
 certificate passes, the one-sided exact sign test over the blocks (ties are non-wins and stay in n) has a
 Holm-adjusted p <= alpha over the planned family, and the median reaches the screen. The screen is a
-threshold on a point estimate, not a confidence bound; the interval is descriptive. Orders are the plan's:
-made here once (Williams 1949, Aust J Sci Res A2:149), then read, never remade.
-It does not time anything, and it never fills a missing cell: unequal counts make the block design invalid.
+threshold on a point estimate, not a confidence bound; the interval is descriptive. Orders are the plan's
+(kassay.stats.orders). Which blocks count is the answer of rules frozen before (kassay.validity); where fewer do
+than the plan needs, the family is invalidated. A guard is descriptive whatever it shows. Nothing is timed here,
+and no missing cell is ever filled: unequal counts make the block design invalid.
 """
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
-from kassay.stats import InvalidData, require_count, require_finite
+from kassay.stats import InvalidData, require_finite
 from kassay.stats.bootstrap import MedianInterval, median_interval
 from kassay.stats.exact import SignTest, sign_test
 from kassay.stats.multiplicity import HolmComparison, HolmFamily, holm
+from kassay.stats.orders import Order, require_design
 
 CERTIFICATES = ("pass", "fails", "unestablished", "ineligible")  # the verdicts of kassay.stats.certificate
-VERDICTS_MEASURED = ("gain confirmed", "no confirmed gain", "descriptive", "ineligible")
-VERDICTS_UNMEASURED = ("not run", "ineligible")
-Order = tuple[str, ...]  # the arms of one block, in the order in which their cells run
-
-
-@dataclass(frozen=True, kw_only=True)
-class BalanceReport:
-    """How evenly orders spread the arms; imbalance is reported, not repaired."""
-
-    blocks: int  # number of orders
-    arms: tuple[str, ...]  # the arms, sorted; rows and columns of the counts follow it
-    position_counts: tuple[tuple[int, ...], ...]  # [arm][position]: blocks in which the arm runs there
-    carry_over_counts: tuple[tuple[int, ...], ...]  # [before][after]: blocks in which one directly follows the other
-    position_balanced: bool  # all position counts are equal
-    carry_over_balanced: bool  # all carry-over counts of different arms are equal
+INVALIDATED = "invalidated"  # fewer blocks count than the plan needs
+VERDICTS_MEASURED = ("gain confirmed", "no confirmed gain", "descriptive", "ineligible", INVALIDATED)
+VERDICTS_UNMEASURED = ("not run", "ineligible", INVALIDATED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +84,7 @@ class ContrastVerdict:
     family_size: int  # planned comparisons
     alpha: float  # family-wise level, one-sided
     screen_ratio: float  # smallest median that counts as a gain
-    verdict: str  # `gain confirmed`, `no confirmed gain`, `not run`, `descriptive` or `ineligible`
+    verdict: str  # `gain confirmed`, `no confirmed gain`, `not run`, `descriptive`, `ineligible` or `invalidated`
     reason: str  # what decided, in words
 
     def __post_init__(self) -> None:
@@ -124,69 +112,14 @@ class ContrastVerdict:
         }
 
 
-def williams_orders(arms: Sequence[str]) -> tuple[Order, ...]:
-    """A Williams design: k orders of k arms for an even k, 2k for an odd one, balanced in both counts.
-
-    Row r holds the arms (w + r) mod k with w = 0, 1, k-1, 2, k-2, ...; an odd k needs the reversed rows as
-    well. Raises InvalidData for fewer than two arms or a repeated one.
-    """
-    k = len(arms)
-    if k < 2 or len(set(arms)) != k:
-        raise InvalidData(f"the arms are {list(arms)}, allowed are two or more different ones")
-    first = [(step + 1) // 2 if step % 2 else (k - step // 2) % k for step in range(k)]
-    rows = [tuple(arms[(place + row) % k] for place in first) for row in range(k)]
-    if k % 2:
-        rows += [row[::-1] for row in rows]
-    return tuple(rows)
-
-
-def counterbalanced_orders(arms: Sequence[str], blocks: int) -> tuple[Order, ...]:
-    """The first `blocks` rows of the Williams design, repeated; balance_report says whether they are even."""
-    require_count(blocks, "blocks", least=1)
-    rows = williams_orders(arms)
-    return tuple(rows[block % len(rows)] for block in range(blocks))
-
-
-def balance_report(orders: Sequence[Order]) -> BalanceReport:
-    """Position and carry-over counts of orders; raises InvalidData unless each holds every arm once."""
-    if not orders:
-        raise InvalidData("there are no orders, allowed is at least one block")
-    arms = tuple(sorted(orders[0]))
-    for block, order in enumerate(orders):
-        if tuple(sorted(order)) != arms or len(set(order)) != len(arms):
-            raise InvalidData(f"block {block} runs {list(order)}, allowed is each of {list(arms)} once")
-    places = Counter((arm, position) for order in orders for position, arm in enumerate(order))
-    follows = Counter(pair for order in orders for pair in pairwise(order))
-    position_counts = tuple(tuple(places[arm, position] for position in range(len(arms))) for arm in arms)
-    carry_over_counts = tuple(tuple(follows[before, after] for after in arms) for before in arms)
-    return BalanceReport(
-        blocks=len(orders),
-        arms=arms,
-        position_counts=position_counts,
-        carry_over_counts=carry_over_counts,
-        position_balanced=len({count for row in position_counts for count in row}) == 1,
-        carry_over_balanced=len({follows[a, b] for a in arms for b in arms if a != b}) <= 1,
-    )
-
-
 def block_ratios(
     cells: Sequence[BlockCell], *, orders: Sequence[Order], candidate: str, control: str
 ) -> tuple[float, ...]:
     """The within-block ratios candidate / control, in block order.
 
-    Raises InvalidData unless the cells are exactly the planned ones, each once, at its planned place, with
-    a finite rate above 0: a missing, repeated or added cell breaks the balance, and a mean of unequal
-    counts is no remedy.
+    Raises InvalidData unless the cells are the planned ones (`require_design`), with a finite rate above 0 each.
     """
-    planned = {(block, position, arm) for block, order in enumerate(orders) for position, arm in enumerate(order)}
-    seen = Counter((cell.block, cell.position, cell.arm) for cell in cells)
-    wrong = sorted(planned.symmetric_difference(seen) | {key for key, count in seen.items() if count > 1})
-    if wrong:
-        block, position, arm = wrong[0]
-        raise InvalidData(
-            f"{len(wrong)} cells are missing, repeated or not planned, first `{arm}` at place {position} of "
-            f"block {block}; allowed is every planned cell once"
-        )
+    require_design([(cell.block, cell.position, cell.arm) for cell in cells], orders)
     rates = {}
     for cell in cells:
         require_finite(cell.rate_per_s, f"rate_per_s of arm {cell.arm} in block {cell.block}")
@@ -216,6 +149,14 @@ def block_summary(ratios: Sequence[float], *, interval_alpha: float) -> BlockSum
     )
 
 
+def guard_median(ratios: Sequence[float]) -> float | None:
+    """The median of a guard's within-block ratios, None of none.
+
+    It is looked at and never tested: three blocks cannot reject chance, and no gate reads it.
+    """
+    return statistics.median(ratios) if ratios else None
+
+
 def contrast_verdicts(
     family: Sequence[PlannedContrast],
     *,
@@ -223,9 +164,12 @@ def contrast_verdicts(
     alpha: float,
     interval_alpha: float,
     screen_ratio: float,
+    invalid: str = "",
 ) -> tuple[ContrastVerdict, ...]:
     """The verdicts of the whole planned family, in its order.
 
+    `planned_blocks` is the number of ratios of each; where blocks were invalidated by rule, those that count. If these
+    are fewer than the plan needs, `invalid` says so, and no comparison has another verdict than that.
     Holm runs over every planned contrast; one that was not measured or whose candidate does not qualify
     keeps p = 1. Raises InvalidData for a repeated name and for another number of blocks than planned.
     """
@@ -236,13 +180,13 @@ def contrast_verdicts(
     summaries = [_summary(planned, planned_blocks, interval_alpha) for planned in family]
     p_values = {
         planned.contrast: Fraction(summary.sign.p_exact)
-        if summary is not None and planned.certificate == "pass"
+        if summary is not None and planned.certificate == "pass" and not invalid
         else None
         for planned, summary in zip(family, summaries, strict=True)
     }
     adjusted = holm(p_values, alpha=alpha, sidedness="one-sided")
     return tuple(
-        _verdict(planned, summary, comparison, adjusted, screen_ratio)
+        _verdict(planned, summary, comparison, adjusted, screen_ratio, invalid)
         for planned, summary, comparison in zip(family, summaries, adjusted.comparisons, strict=True)
     )
 
@@ -264,9 +208,11 @@ def _verdict(
     comparison: HolmComparison,
     family: HolmFamily,
     screen_ratio: float,
+    invalid: str,
 ) -> ContrastVerdict:
     """The record of one decision."""
-    verdict, reason = _decision(planned, summary, comparison.rejected, screen_ratio)
+    decided = _decision(planned, summary, comparison.rejected, screen_ratio)
+    verdict, reason = (INVALIDATED, invalid) if invalid else decided
     return ContrastVerdict(
         contrast=planned.contrast,
         candidate=planned.candidate,

@@ -186,6 +186,9 @@ def timing_rules(study: Study, timing: Timing, faults: Faults) -> None:
         if decides and getattr(timing, name) is None:
             faults.add(f"timing.{name}", "is null, and the family is judged by it")
     order_rules(timing, faults)
+    made = timing.conditions
+    if made not in (None, OPEN) and known(made.valid_blocks, timing.blocks) and made.valid_blocks > timing.blocks:
+        faults.add("timing.conditions.valid_blocks", f"is {made.valid_blocks}, and {timing.blocks} blocks are planned")
 
 
 def order_rules(timing: Timing, faults: Faults) -> None:

@@ -91,6 +91,22 @@ class Contrast:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What invalidates a block, whatever it shows; null: no rule. Cells without their evidence never count."""
+
+    cached_tokens: int | None = said("Most prompt tokens that a repetition may take from a cache.", least=0)
+    throttled_percent: float | None = said(
+        "Largest share of a cell's time that a GPU's clocks may be held down (per cent); cores never for heat.", least=0
+    )
+    foreign_gpu_processes: int | None = said("Most processes of others on a cell's GPU.", least=0)
+    foreign_cpu_percent: float | None = said(
+        "Largest use of the processor by others during a cell (per cent of one core).", least=0
+    )
+    drift_percent: float | None = said("Largest spread of the clocks over the cells of a block (per cent).", least=0)
+    valid_blocks: int = said("Blocks that must count, else every comparison is invalidated.", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """Blocks with one fresh process per arm; pilots never count, and no block is added after a result."""
 
@@ -107,6 +123,7 @@ class Timing:
     interval_draws: int | None = said("Resamples of that interval; null: exact enumeration.", least=1)
     warmups: int = said("Warm-up requests in each process, recorded and excluded.", least=0)
     repetitions: int = said("Measured repetitions in each process.", least=1)
+    conditions: Conditions | None = said("What invalidates a block; left out: lacking evidence alone.", optional=True)
 
 
 @dataclass(frozen=True, kw_only=True)

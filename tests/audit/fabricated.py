@@ -11,10 +11,11 @@ from typing import Any
 from kassay import digest, outcome, paths
 from kassay.entry import Stage
 from kassay.kinds.quality import Answer, DocumentLoss
-from kassay.kinds.timing import SweepCell, TimingCell
+from kassay.kinds.timing import SweepCell
 from kassay.outcome import Artifact, Outcome
 from kassay.plan import Plan
 from kassay.record import Record, Writer
+from tests import timed
 
 MODELS = ["robust", "fragile"]
 ARMS = ["native", "k16v8-f", "k8v8-f"]
@@ -140,16 +141,15 @@ def quality(model: str) -> list[Record]:
 def timing() -> list[Record]:
     """Six blocks, in which K16/V8 is a fifth faster than native and K8/V8 a tenth slower."""
     speed = {"native": 1.0, "k16v8-f": 1.2, "k8v8-f": 0.9}
-    return [
-        TimingCell(
-            block=block, pilot=False, position=position, model="robust", recipe=arm, batch=4, context_tokens=8,
-            output_tokens=4, warmups=1, started_ns=[0, 10 * NS], ended_ns=[9 * NS, 10 * NS + int(NS / speed[arm])],
-            completed_tokens=[16, 16], prompts_sha256="same", output_sha256="x", load_before=0.0, load_after=0.0,
-            pid=10 * block + position,
+    cells = [
+        timed.cell(
+            block=block, position=position, model="robust", recipe=arm,
+            ended_ns=[9 * NS, 10 * NS + int(NS / speed[arm])],
         )
         for block, order in enumerate(ORDERS)
         for position, arm in enumerate(order)
     ]  # fmt: skip
+    return [*cells, *timed.around(cells)]
 
 
 def sweep() -> list[Record]:
@@ -217,7 +217,7 @@ def write_raw(directory: Path, name: str, made: Iterable[Record]) -> None:
     files = {"records": directory / paths.RECORDS}
     if name == "timing":
         files["orders"] = directory / "orders.json"
-        digest.write_json(files["orders"], {"orders": ORDERS})
+        digest.write_json(files["orders"], {"orders": ORDERS, "guards": {}})
     artifacts = {key: artifact(path) for key, path in files.items()}
     Outcome(
         stage=name, run=directory.parents[1].name, word="passed", reason="", metrics={}, artifacts=artifacts,

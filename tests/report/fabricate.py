@@ -16,7 +16,7 @@ from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemoryW
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.source import PackageRecord, SourceRecord
-from kassay.kinds.timing import SweepCell, TimingCell
+from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
 from kassay.outcome import Artifact, Outcome, load
 from kassay.plan import Plan
@@ -35,6 +35,7 @@ from kassay.stats.paired import ArmAnswers, ArmLosses
 from kassay.stats.returns import batch_returns
 from kassay.stats.saturation import diagnose_sweep
 from kassay.stats.step_time import StepPoint
+from tests import timed
 
 RUN = "decode-cpu-20261129T101500Z-1a2b3c4d"
 EARLIER = "decode-cpu-20261128T090000Z-99887766"
@@ -50,8 +51,8 @@ STUDY: dict[str, Any] = {
     "arms": {name: {} for name in RECIPES},
     "comparisons": {name: {"candidate": name, "control": "native"} for name in RECIPES if name != "native"},
     "alpha": 0.05,
-    "timing": {"arms": ["native", "k16v8-f", "k8v8-f"]},
-    "sweep": {"arms": ["native", "k16v8-f"]},
+    "timing": {"arms": ["native", "k16v8-f", "k8v8-f"], "family": ["k16v8-f", "k8v8-f"]},
+    "sweep": {"arms": ["native", "k16v8-f"], "contexts_tokens": [128, 1000]},
 }
 
 
@@ -253,6 +254,9 @@ def contrast_records(factors: dict[str, float], blocks: int = 12) -> list[Record
             contrast=made.contrast,
             candidate=made.candidate,
             control=made.control,
+            blocks=blocks,
+            valid_blocks=list(range(blocks)),
+            needed_blocks=blocks,
             ratios=list(planned.ratios or ()),
             median=made.summary.median if made.summary else None,
             lower=made.summary.interval.lower if made.summary else None,
@@ -275,8 +279,8 @@ def contrast_records(factors: dict[str, float], blocks: int = 12) -> list[Record
 
 def timing_records(blocks: int = 12) -> list[Record]:
     """Raw cells, one pilot among them."""
-    return [
-        TimingCell(
+    cells = [
+        timed.cell(
             block=max(block, 0),
             pilot=block < 0,
             position=position,
@@ -285,19 +289,14 @@ def timing_records(blocks: int = 12) -> list[Record]:
             batch=8,
             context_tokens=256,
             output_tokens=32,
-            warmups=1,
             started_ns=[0, 10**9, 2 * 10**9],
             ended_ns=[9 * 10**8, 19 * 10**8, 29 * 10**8],
-            completed_tokens=[256] * 3,
             prompts_sha256=SHA,
-            output_sha256=SHA,
-            load_before=0.4 + 0.1 * position,
-            load_after=0.9,
-            pid=1000 + 10 * block + position,
         )
         for block in range(-1, blocks)
         for position, recipe in enumerate(("native", "k16v8-f", "k8v8-f"))
     ]
+    return [*cells, *timed.around(cells)]
 
 
 def sweep_records(repetitions: int = 5) -> list[Record]:
@@ -432,8 +431,9 @@ def memory_records() -> list[Record]:
             **place, gate="equal slots", verdict="pass", observed=16000, limit=16000, slots=16000, reason="as planned"
         ),
         MemoryWindow(
-            **place, **window, gap_ns=620_000_000, largest_bytes=900 * 2**20, thread_cpu_ns=4_000_000,
-            thread_wall_ns=10**9, valid=False, fault="the gap is 620.0 ms, allowed are 500 ms",
+            **place, **window, gap_ns=620_000_000, largest_bytes=900 * 2**20, sampler_cpu_ns=4_000_000,
+            sampler_wall_ns=10**9, startup_cpu_ns=50_000_000, period_ns=20_000_000, longest_gap_ns=500_000_000,
+            valid=False, fault="the gap is 620.0 ms, allowed are 500 ms",
         ),
         AllocatorRecord(**place, device="cpu", absent="torch has no caching allocator on cpu", **NO_ALLOCATOR),
     ]  # fmt: skip

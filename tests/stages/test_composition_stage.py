@@ -14,6 +14,7 @@ from kassay.kinds.timing import TimingCell
 from kassay.record import Writer
 from kassay.report.composition import composition_figure, composition_table
 from kassay.stats import InvalidData
+from tests import timed
 
 ARMS = {"plain": "native", "quantized": "k8v8-f", "speculative": "native-ngram", "combined": "k8v8-f-ngram"}
 SPEED = {"native": 1.0, "k8v8-f": 1.2, "native-ngram": 2.5, "k8v8-f-ngram": 1.86}  # rho 0.62
@@ -24,24 +25,14 @@ NS = 1_000_000_000
 def cell(block: int, position: int, arm: str, batch: int = 4) -> TimingCell:
     """A cell whose measured repetition took 1 s over the arm's speed, in a block that is slower the later it is."""
     took = round((1 + 0.2 * block) * NS / SPEED[arm])
-    return TimingCell(
+    return timed.cell(
         block=block,
-        pilot=False,
         position=position,
-        model="toy",
         recipe=arm,
         batch=batch,
         context_tokens=64,
-        output_tokens=4,
-        warmups=1,
-        started_ns=[0, 10 * NS],
         ended_ns=[9 * NS, 10 * NS + took],
-        completed_tokens=[4 * batch, 4 * batch],
         prompts_sha256=f"of batch {batch}",
-        output_sha256="x",
-        load_before=0.0,
-        load_after=0.0,
-        pid=10 * block + position,
     )
 
 
@@ -100,7 +91,7 @@ def judged_here(made: list[TimingCell], arms: dict[str, str] = ARMS) -> dict[str
         ("missing, repeated", lambda made: [*made, cell(BLOCKS, 0, "native")]),
         ("missing, repeated", lambda made: [replace(made[0], recipe="k8v8-f"), *made[1:]]),
         ("different prompts", lambda made: [replace(made[0], prompts_sha256="other"), *made[1:]]),
-        ("did not complete", lambda made: [replace(made[0], completed_tokens=[16, 15]), *made[1:]]),
+        ("did not complete", lambda made: [replace(made[0], request_tokens=[[4] * 4, [4, 4, 4, 3]]), *made[1:]]),
         ("in one process", lambda made: [replace(made[0], pid=made[1].pid), *made[1:]]),
     ],
 )

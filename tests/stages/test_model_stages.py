@@ -1,11 +1,18 @@
 """The stages that run a model, end to end on a shipped one at small sizes: what they leave, and what they refuse."""
 
+import importlib.util
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kassay import paths
+import pytest
+
+from kassay import memory_limits, paths
+from kassay.errors import ConfigError
+from kassay.kinds.timing import HostState, TimingCell
+from kassay.record import read_kind
+from kassay.validity import Evidence, faults
 
 ROBUST = paths.ROOT / "data" / "models" / "robust"
 CALIBRATE = {
@@ -78,6 +85,35 @@ def test_memory_agrees_with_the_geometry(run_stage: Callable[..., Any], robust_s
     assert compact["observed"] <= compact["limit"] == 2**20
 
 
+def test_the_studys_limits_of_memory_decide_alone(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    """A study without ceilings and budget, with another bound on the gap: no study at equal bytes, and its own bound."""
+    study = {
+        "driver_period_ms": 50, "longest_gap_ms": 9000, "device_ceiling_gib": None, "reserved_ceiling_gib": None,
+        "budget_gib": None, "equal_slots_blocks": None, "exempt": [],
+    }  # fmt: skip
+    params = {**SPEED, **MEMORY, "recipes": ["native", "k16v8-d"], "study_memory": study}
+    ran = run_stage("memory", params, {"model": ROBUST, "scales": robust_scales})
+    assert ran.code == 0, ran.stderr
+    assert {body["gate"] for body in ran.records("memory_gate")} == {"equal slots"}
+    (held,) = ran.records("memory_limits")
+    assert (held["origin"], held["period_ns"], held["budget_bytes"]) == ("study", 50_000_000, None)
+    assert {body["longest_gap_ns"] for body in ran.records("memory_window")} == {9_000_000_000}
+    limits = memory_limits.limits({**MEMORY, "device_ceiling_gib": 76})
+    assert (limits.origin, limits.device_ceiling_bytes, limits.reserved_ceiling_bytes) == ("Kconfig", 76 << 30, None)
+    for changed, words in (
+        (
+            {"device_ceiling_gib": 76},
+            "MEMORY_DEVICE_CEILING_GIB` is 76, and the study's `memory.device_ceiling_gib` is N",
+        ),
+        ({"study_memory": {**study, "equal_slots_blocks": 9}}, "equal_slots_blocks` is 9"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            memory_limits.limits({**params, **changed})
+    study |= {"device_ceiling_gib": 76, "reserved_ceiling_gib": 68.5, "budget_gib": 40}
+    limits = memory_limits.limits({**params, "device_ceiling_gib": 76})
+    assert (limits.device_ceiling_bytes, limits.reserved_ceiling_bytes) == (76 << 30, 137 << 29)
+
+
 def test_a_ceiling_that_nothing_can_observe_is_unmet(run_stage: Callable[..., Any], robust_scales: Path) -> None:
     params = {**SPEED, **MEMORY, "recipes": ["native", "k16v8-d"], "device_ceiling_gib": 76}
     ran = run_stage("memory", params, {"model": ROBUST, "scales": robust_scales})
@@ -96,11 +132,38 @@ def test_timing_runs_each_cell_in_a_fresh_process(run_stage: Callable[..., Any],
     }
     ran = run_stage("timing", params, {"model": ROBUST, "scales": robust_scales})
     assert ran.code == 0, ran.stderr
-    cells = ran.records("timing_cell")
-    assert [cell["recipe"] for cell in cells] == ["native", "k16v8-f"]
-    assert len({cell["pid"] for cell in cells}) == 2
-    assert len({cell["prompts_sha256"] for cell in cells}) == 1
-    assert all(cell["completed_tokens"] == [8, 8] for cell in cells)
+    cells = read_kind(ran.directory / paths.RECORDS, TimingCell)
+    assert [cell.recipe for cell in cells] == ["native", "k16v8-f"]
+    assert len({cell.pid for cell in cells}) == 2
+    assert len({cell.prompts_sha256 for cell in cells}) == 1
+    for cell in cells:
+        assert cell.request_tokens == [[4, 4]] * 2 and cell.decode_steps == cell.full_steps == [4, 4]
+        assert cell.prefilled_tokens == [2 * 64] * 2 and cell.preemptions == [0, 0], "counted at the model's own door"
+    hosts = read_kind(ran.directory / paths.RECORDS, HostState)
+    found = Evidence(cells=tuple(cells), hosts=tuple(hosts), gpus=())
+    assert faults(found, None) == [] and len(hosts) == 4
+    for before, after in map(found.pair, cells):
+        assert after.own_s - before.own_s > 0 and (after.busy_s or 0) >= (before.busy_s or 0)
+    cold = {"cached_tokens": 0, "throttled_percent": 0, "foreign_gpu_processes": 0, "foreign_cpu_percent": None}
+    assert faults(found, {**cold, "drift_percent": None}) == []
+
+
+def test_a_guard_is_control_and_candidate_under_its_own_load() -> None:
+    where = importlib.util.spec_from_file_location("timing_stage", paths.program("timing"))
+    assert where is not None and where.loader is not None
+    timing = importlib.util.module_from_spec(where)
+    where.loader.exec_module(timing)
+    params = {
+        **SPEED,
+        "warmups": 1,
+        "repetitions": 2,
+        "guards": {"few": {"workload": "small", "comparison": "c", "blocks": 3, "at_least": 0.99}},
+        "workloads": {"small": {"requests": 1, "input_tokens": 32, "output_tokens": 2}},
+        "comparisons": {"c": {"candidate": "k16v8-f", "control": "native"}},
+    }
+    part = timing.guard_part(params, "few")
+    assert part.orders == [["native", "k16v8-f"], ["k16v8-f", "native"], ["native", "k16v8-f"]] and not part.pilot
+    assert (part.params["batch"], part.params["context_tokens"], part.params["output_tokens"]) == (1, 32, 2)
 
 
 def test_sweep_keeps_every_repetition(run_stage: Callable[..., Any], robust_scales: Path) -> None:

@@ -1,6 +1,6 @@
 """Judging of timed cells and sweeps from raw stamps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ import pytest
 from kassay import digest
 from kassay.kinds.timing import SweepCell, TimingCell
 from kassay.kinds.verdict import CertificateRecord
-from kassay.record import Writer
+from kassay.record import Record, Writer
+from tests import timed
 
 ARMS = ["native", "k16v8-f", "k8v8-f"]
 ORDERS = [list(ARMS), ARMS[::-1], [ARMS[1], ARMS[2], ARMS[0]], [ARMS[0], ARMS[2], ARMS[1]], ARMS[::-1], list(ARMS)]
@@ -25,26 +26,13 @@ SPEEDUP = {"native": 1.0, "k16v8-f": 1.2, "k8v8-f": 0.9}
 NS = 1_000_000_000
 
 
-def cell(block: int, position: int, recipe: str, *, pid: int | None = None, tokens: int = 16) -> TimingCell:
+def cell(block: int, position: int, recipe: str, **changes: Any) -> TimingCell:
     """A cell whose one measured repetition took 1 s over its arm's speed."""
-    return TimingCell(
+    return timed.cell(
         block=block,
-        pilot=False,
         position=position,
-        model="toy",
         recipe=recipe,
-        batch=4,
-        context_tokens=8,
-        output_tokens=4,
-        warmups=1,
-        started_ns=[0, 10 * NS],
-        ended_ns=[9 * NS, 10 * NS + int(NS / SPEEDUP[recipe])],
-        completed_tokens=[16, tokens],
-        prompts_sha256="same",
-        output_sha256="x",
-        load_before=0.0,
-        load_after=0.0,
-        pid=block * 10 + position if pid is None else pid,
+        **{"ended_ns": [9 * NS, 10 * NS + int(NS / SPEEDUP[recipe])], **changes},
     )
 
 
@@ -66,14 +54,15 @@ def judge(
     certificate: str = "pass",
     held: list[CertificateRecord] | None = None,
     study: dict[str, Any] = STUDY,
+    states: Sequence[Record] | None = None,
 ) -> Any:
-    """Run contrast on these cells."""
+    """Run contrast on these cells, by default with a quiet host around each."""
     (tmp_path / "timing.jsonl").unlink(missing_ok=True)
     writer = Writer(tmp_path / "timing.jsonl")
-    for made in cells:
+    for made in (*cells, *(timed.around(cells) if states is None else states)):
         writer.append(made)
     writer.close()
-    digest.write_json(tmp_path / "orders.json", {"orders": ORDERS})
+    digest.write_json(tmp_path / "orders.json", {"orders": ORDERS, "guards": {"small": [ARMS[:2]] * 3}})
     held = held or [certified(arm, certificate) for arm in ARMS[1:]]
     digest.write_json(tmp_path / "certificates.json", [asdict(one) for one in held])
     inputs = {
@@ -147,17 +136,73 @@ def test_certificates_of_another_study_or_with_other_bytes_than_asked_for_are_re
     assert ran.code == 1 and "input `certificates`" in ran.outcome.reason and "asked was 0000" in ran.outcome.reason
 
 
-def test_a_missing_cell_a_short_cell_and_a_shared_process_are_errors(
-    run_stage: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_missing_cell_and_another_prompt_are_errors(run_stage: Callable[..., Any], tmp_path: Path) -> None:
     cases = {
         "missing": complete()[1:],
-        "did not complete": [cell(0, 0, "native", tokens=15), *complete()[1:]],
-        "in one process": [cell(0, 0, "native", pid=1), *complete()[1:]],
+        "different prompts": [cell(0, 0, "native", prompts_sha256="other"), *complete()[1:]],
     }
     for words, cells in cases.items():
         ran = judge(run_stage, tmp_path, cells)
         assert ran.code == 1 and words in ran.outcome.reason, (words, ran.outcome.reason)
+
+
+def test_a_block_without_its_evidence_is_invalid_by_name_and_not_slow(
+    run_stage: Callable[..., Any], tmp_path: Path
+) -> None:
+    """All six blocks are needed: five leave the verdict invalidated, which is no rejection, and p is 1."""
+    ran = judge(run_stage, tmp_path, [cell(0, 0, "native", request_tokens=[[4] * 4, [4, 4, 4, 3]]), *complete()[1:]])
+    assert (ran.code, ran.outcome.word) == (0, "passed"), ran.stderr
+    blocks = ran.records("block")
+    assert [body["valid"] for body in blocks] == [False, True, True, True, True, True]
+    (fault,) = blocks[0]["faults"]
+    assert (fault["rule"], fault["recipe"], fault["position"]) == ("completion", "native", 0)
+    for body in ran.records("contrast"):
+        assert (body["verdict"], body["holm_p"], body["valid_blocks"]) == ("invalidated", 1.0, [1, 2, 3, 4, 5])
+        assert "5 of 6 blocks count and 6 are needed; a rule invalidates block 0" in body["reason"]
+        assert len(body["ratios"]) == 5, "what was measured is told, and decides nothing"
+
+
+def test_frozen_limits_decide_which_blocks_count(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    """A loud neighbour in one block: with five blocks enough the rest decides, with nobody's limit all six do."""
+    cells = complete()
+    states = [
+        timed.host(one, when, busy_s=5000.0 if when == "before" else 5020.0)
+        if one.block == 3
+        else timed.host(one, when)
+        for one in cells
+        for when in ("before", "after")
+    ]
+    limits = dict.fromkeys(("cached_tokens", "throttled_percent", "foreign_gpu_processes", "drift_percent"))
+    for foreign, needed, said, count in (
+        (50, 6, "invalidated", 5),
+        (50, 5, "gain confirmed", 5),
+        (None, 6, "gain confirmed", 6),
+    ):
+        conditions = {**limits, "foreign_cpu_percent": foreign, "valid_blocks": needed}
+        study = {**STUDY, "timing": {**STUDY["timing"], "family": ARMS[1:2], "conditions": conditions}}
+        ran = judge(run_stage, tmp_path, cells, study=study, states=states)
+        assert ran.code == 0, ran.stderr
+        (body,) = ran.records("contrast")
+        assert (body["verdict"], len(body["valid_blocks"])) == (said, count)
+        assert all(fault["rule"] == "foreign_cpu_percent" for one in ran.records("block") for fault in one["faults"])
+
+
+def test_a_guard_is_described_and_decides_nothing(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    """Three blocks of another load, far below what is looked for: the gain stands, and the guard says what it saw."""
+    guards = {"small": {"workload": "other", "comparison": ARMS[1], "blocks": 3, "at_least": 0.99}}
+    looked = [
+        cell(block, place, arm, load="small", batch=1, ended_ns=[9 * NS, (11 + place) * NS])
+        for block in range(3)
+        for place, arm in enumerate(ARMS[:2])
+    ]
+    ran = judge(run_stage, tmp_path, [*complete(), *looked], study={**STUDY, "guards": guards})
+    assert ran.code == 0, ran.stderr
+    (guard,) = ran.records("guard")
+    assert (guard["verdict"], guard["median"], guard["seen"], guard["valid_blocks"]) == (
+        "descriptive", 0.5, False, [0, 1, 2],
+    )  # fmt: skip
+    found = {body["candidate"]: body["verdict"] for body in ran.records("contrast")}
+    assert found["k16v8-f"] == "gain confirmed" and len(ran.records("block")) == 6 + 3
 
 
 def test_a_sweep_that_reaches_its_plateau_is_usable(run_stage: Callable[..., Any], tmp_path: Path) -> None:

@@ -6,17 +6,8 @@ from typing import Any
 import pytest
 
 from kassay.stats import InvalidData
-from kassay.stats.blocks import (
-    BlockCell,
-    Order,
-    PlannedContrast,
-    balance_report,
-    block_ratios,
-    block_summary,
-    contrast_verdicts,
-    counterbalanced_orders,
-    williams_orders,
-)
+from kassay.stats.blocks import BlockCell, PlannedContrast, block_ratios, block_summary, contrast_verdicts
+from kassay.stats.orders import Order, balance_report, counterbalanced_orders, williams_orders
 
 # within-block ratios of the eight-model matrix, as printed
 QWEN3: tuple[float, ...] = (

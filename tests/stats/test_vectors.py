@@ -11,10 +11,10 @@ import pytest
 
 from kassay.kv.geometry import SCALE_BYTES, Geometry, fixed_scales, slots, token_bytes
 from kassay.kv.recipe import recipe_named
-from kassay.stats.blocks import balance_report, williams_orders
 from kassay.stats.bootstrap import centered_test, mean_difference_bounds, relative_mean_bounds
 from kassay.stats.exact import binomial_upper, largest_losses, mcnemar_test, sign_test
 from kassay.stats.multiplicity import holm
+from kassay.stats.orders import balance_report, williams_orders
 from kassay.stats.paired import tango_bounds
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors.json").read_text())

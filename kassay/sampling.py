@@ -1,0 +1,58 @@
+"""The sampler's process: asks one source for memory until its standard input ends, then tells everything it saw.
+
+    python -m kassay.sampling PERIOD_NS resident PID        memory of that process
+    python -m kassay.sampling PERIOD_NS device UUID         memory of that GPU or MIG instance, through NVML
+
+After the first query it writes a line, so that its owner's work can begin. After the last one, which begins when the
+input has ended, it writes one JSON object: every query, and what sampling cost this process from its first query on.
+Nobody but kassay.telemetry starts it.
+"""
+
+import json
+import os
+import select
+import sys
+import time
+
+from kassay import memory_sources
+from kassay.telemetry import FIRST, SAMPLE, Sample, take
+
+STDIN, STDOUT = 0, 1
+
+
+class UntilInputEnds:
+    """The real clock; it is stopped when standard input ends."""
+
+    def now_ns(self) -> int:
+        """Monotonic nanoseconds."""
+        return time.monotonic_ns()
+
+    def stopped_by(self, due_ns: int) -> bool:
+        """Wait until then, or until the input has ended; whether it has."""
+        readable, _, _ = select.select([STDIN], [], [], max(0, due_ns - time.monotonic_ns()) / 1e9)
+        return bool(readable)
+
+
+def main() -> None:
+    """Sample, then tell."""
+    period_ns, source = int(sys.argv[1]), memory_sources.told(*sys.argv[2:])
+    samples: list[Sample] = []
+    startup_cpu_ns, began_ns = time.process_time_ns(), time.monotonic_ns()
+    take(source, UntilInputEnds(), samples, lambda: write(FIRST), period_ns)
+    cost = {
+        "sampler_cpu_ns": time.process_time_ns() - startup_cpu_ns,
+        "sampler_wall_ns": time.monotonic_ns() - began_ns,
+        "startup_cpu_ns": startup_cpu_ns,
+    }
+    rows = [[getattr(sample, name) for name in SAMPLE] for sample in samples]
+    write(json.dumps({"samples": rows, "cost": cost}).encode())
+
+
+def write(told: bytes) -> None:
+    """All of it to standard output."""
+    while told:
+        told = told[os.write(STDOUT, told) :]
+
+
+if __name__ == "__main__":
+    main()
