@@ -4,14 +4,7 @@
 rendered.
 """
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kassay.report.evidence import Report
-
-SCHEMA = "kassay.report/1"
 
 
 def render_run(run_dir: Path) -> list[Path]:
@@ -27,6 +20,7 @@ def render_run(run_dir: Path) -> list[Path]:
 
 def rendered(run_dir: Path) -> dict[str, bytes]:
     """The reports of a run directory by file name. Raises RunError if it is no run directory."""
+    from kassay.report.document import report_json
     from kassay.report.evidence import load_report
     from kassay.report.html import html_page
     from kassay.report.junit import junit_xml
@@ -39,21 +33,3 @@ def rendered(run_dir: Path) -> dict[str, bytes]:
         "report.json": report_json(report).encode(),
         "junit.xml": junit_xml(report),
     }
-
-
-def report_json(report: "Report") -> str:
-    """Verdict line, findings, stages and every shown record as one JSON document, in ASCII."""
-    from kassay.record import plain
-    from kassay.report.findings import findings, verdict_line
-
-    nonfinite: list[str] = []
-    body = {
-        "schema": SCHEMA,
-        "verdict": verdict_line(report),
-        "exit_code": report.run.exit_code,
-        "findings": plain(findings(report), "findings", nonfinite),
-        "faults": list(report.faults),
-        "run": plain(report.run, "run", nonfinite),
-        "records": [json.loads(record.to_json()) for record in report.records],
-    }
-    return json.dumps(body, indent=1, allow_nan=False) + "\n"

@@ -15,26 +15,16 @@ from kassay.kinds.memory import MemoryPart
 from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import ContrastRecord, SaturationRecord
 from kassay.kv.accounting import of_cache
-from kassay.report.drawing import (
-    INK,
-    PAPER,
-    RULE,
-    SERIES,
-    SETTINGS,
-    SOFT,
-    Drawing,
-    Style,
-    context,
-    drawn,
-    figure,
-)
+from kassay.report.drawing import INK, SETTINGS, SOFT, Drawing, Style, context, drawn, figure
+from kassay.report.heat_map import words
+from kassay.report.markup import Markup, tag
 from kassay.report.words import number, one_line, percent, size, tick, title
 from kassay.stats.hill import hill_curve
 
 BEYOND = 4.0  # curves are dashed up to this multiple of the largest batch
 JITTER = 0.06  # of a factor in batch: repetitions side by side, in x only
 PANEL_PX = (466, 330)
-RATIOS_PX, MEMORY_PX = 560, 600
+RATIOS_PX = 560
 WIDE_RATIOS = 3.0  # largest over smallest ratio beyond which their axis is logarithmic
 CURVE_POINTS = 200
 
@@ -184,56 +174,69 @@ def ratio_row(axes: Any, row: int, record: ContrastRecord, style: Style) -> None
         axes.plot([record.median], [row + 0.28], marker="|", markersize=13, markeredgewidth=2.4, color=style.colour)
 
 
-MEMORY_PARTS = (("keys", ("keys",)), ("values", ("values",)), ("scales", ("key_scales", "value_scales")))
+GROUPS = (("keys", ("keys",)), ("values", ("values",)), ("scales", ("key_scales", "value_scales")))
+NAME_PX, SPAN_PX, TOLD_PX = 136, 218, 110
+STEP_PX, TOTAL_PX, REST_PX = 14, 19, 9  # heights: of a step, of a total, of the room after it
+LEAST_STEP = 1e-3  # of the control's bytes; what is less is in the table and not drawn
 
 
 def memory_figure(parts: Sequence[MemoryPart], control: str) -> Drawing:
-    """Payload of each recipe's cache: keys, values and scales, stacked."""
-    recipes = list(dict.fromkeys(part.recipe for part in parts if of_cache(part.part)))
-    held = {(p.recipe, p.part): p.payload_bytes for p in parts}
-    totals = {
-        recipe: sum(b for (name, part), b in held.items() if name == recipe and of_cache(part)) for recipe in recipes
-    }
-    with context(SETTINGS):
-        made = figure(MEMORY_PX, 70 + 27 * len(recipes))
-        axes = made.subplots()
-        left = np.zeros(len(recipes))
-        for index, (name, members) in enumerate(MEMORY_PARTS):
-            width = np.array([sum(held.get((recipe, part), 0) for part in members) for recipe in recipes]) / 2**20
-            hatch = ("", "//", "")[index]
-            axes.barh(
-                range(len(recipes)),
-                width,
-                left=left,
-                height=0.66,
-                color=SERIES[(1, 2, 3)[index]],
-                hatch=hatch,
-                edgecolor=PAPER,
-                linewidth=0.8,
-                label=name,
-            )
-            left += width
-        memory_totals(axes, left, totals, control)
-        axes.set_yticks(range(len(recipes)), [tick(title(recipe)) for recipe in recipes])
-        axes.invert_yaxis()
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlim(0, max(left.max(), 1e-9) * 1.32)
-        axes.set_xlabel("payload of the cache, MiB")
-        axes.spines["left"].set_color(RULE)
-        axes.legend(loc="lower right", fontsize=10.5, ncols=3, bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
-        label = "Cache payload: " + "; ".join(f"{title(recipe)} {size(totals[recipe])}" for recipe in recipes)
-        return drawn("memory-payload", label, made)
+    """A waterfall from the control's cache to each recipe's: what keys, values and scales take off or add."""
+    held: dict[str, dict[str, int]] = {}
+    for part in parts:
+        if of_cache(part.part):
+            own = held.setdefault(part.recipe, {})
+            own[part.part] = own.get(part.part, 0) + part.payload_bytes
+    totals = {recipe: sum(own.values()) for recipe, own in held.items()}
+    most = max([1, *totals.values()])
+    made: list[Markup] = []
+    y = 4
+    for recipe in sorted(held, key=lambda name: name != control):
+        if recipe != control and control in held:
+            steps, y = memory_steps(y, held[control], held[recipe], most)
+            made += steps
+        share = f", {percent(totals[recipe] / totals[control], 1)}" if totals.get(control) else ""
+        made += memory_bar(y, 0, totals[recipe], most, f"{size(totals[recipe])}{share}", title(recipe))
+        y += TOTAL_PX + REST_PX
+    width = NAME_PX + SPAN_PX + TOLD_PX
+    label = "Cache payload: " + "; ".join(f"{title(recipe)} {size(total)}" for recipe, total in totals.items())
+    svg = tag("svg", made, viewBox=f"0 0 {width} {y}", width=width, style="font: 11px var(--sans)", role="img")
+    return Drawing(name="memory-payload", label=label, svg=svg, width_px=width)
 
 
-def memory_totals(axes: Any, ends: Any, totals: dict[str, int], control: str) -> None:
-    """Total and share of the control at the end of each bar."""
-    for row, total in enumerate(totals.values()):
-        share = f", {percent(total / totals[control], 1)}" if totals.get(control) else ""
-        axes.annotate(
-            f"{size(total)}{share}",
-            (ends[row], row),
-            va="center",
-            fontsize=10.5,
-            xytext=(5, 0),
-            textcoords="offset points",
-        )
+def memory_steps(y: int, base: dict[str, int], own: dict[str, int], most: int) -> tuple[list[Markup], int]:
+    """The bars between the control's bytes and a recipe's, one for each group that differs; and where they end."""
+    at = whole = sum(base.values())
+    made: list[Markup] = []
+    for name, members in GROUPS:
+        change = sum(own.get(part, 0) - base.get(part, 0) for part in members)
+        if abs(change) >= LEAST_STEP * whole:
+            made += memory_bar(y, at, at + change, most, f"{100 * change / whole:+.1f} %".replace("-", "−"), name)
+            y += STEP_PX
+        at += change
+    return made, y
+
+
+def memory_bar(y: int, start: int, end: int, most: int, told: str, name: str) -> list[Markup]:
+    """A bar between two numbers of bytes: a total from 0, solid; a saving or an addition outlined, with its sign."""
+    left, right = (NAME_PX + SPAN_PX * value / most for value in sorted((start, end)))
+    total = start == 0
+    height = (TOTAL_PX if total else STEP_PX) - 4
+    colour = "var(--series-1)" if total else "var(--good)" if end < start else "var(--bad)"
+    outline = {} if total else {"stroke": colour, "stroke_dasharray": "3 2"}
+    bar = tag(
+        "rect",
+        x=f"{left:.2f}",
+        y=y,
+        width=f"{max(1.0, right - left):.2f}",
+        height=height,
+        fill=colour,
+        fill_opacity=1.0 if total else 0.18,
+        **outline,
+    )
+    weight, foot = ("600" if total else "400"), y + height - (4 if total else 1)
+    return [
+        bar,
+        words(NAME_PX - 8, foot, tick(name), anchor="end", weight=weight, size=11 if total else 10),
+        words(round(right) + 6, foot, told, anchor="start", size=11 if total else 10),
+    ]

@@ -16,9 +16,11 @@ from kassay.report.answers import answers_line, published
 from kassay.report.certified import planned_rows, row_of
 from kassay.report.comparisons import direct_line, matrix_line
 from kassay.report.evidence import Report
+from kassay.report.fusion_words import fusion_line
 from kassay.report.model import NOT_RUN, RunView
 from kassay.report.probe_words import probe_line
 from kassay.report.serving_words import serving_line
+from kassay.report.unrun import coverage_line
 from kassay.report.words import (
     counted,
     families,
@@ -97,10 +99,13 @@ def findings(report: Report) -> list[Finding]:
         ("contrast", Finding(topic="Speed", text=speed(report), anchor="timing")),
         ("serving", Finding(topic="Serving", text=serving_line(report), anchor="serving")),
         ("saturation", Finding(topic="Saturation", text=saturation(report), anchor="saturation")),
+        ("fusion_law", Finding(topic="Fused INT4", text=fusion_line(report), anchor="fusion")),
         ("probes", Finding(topic="Probes", text=probe_line(report), anchor="probes")),
         ("published", Finding(topic="Published figures", text=published(report), anchor="published")),
     ]
-    return [finding for program, finding in made if program in asked]
+    covered = coverage_line(report)
+    coverage = [Finding(topic="Coverage", text=covered, anchor="not-run" if "without" in covered else "stages")]
+    return [finding for program, finding in made if program in asked] + (coverage if covered else [])
 
 
 def quality(report: Report) -> str:
@@ -192,6 +197,17 @@ def saturation(report: Report) -> str:
         for record in usable
     ]
     return f"{len(usable)} of {counted(len(made), 'sweep')} with a usable ceiling: {', '.join(said)}."
+
+
+def chosen_settings(run: RunView) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The changed settings that say something, and the members of their choices that are `n` with them.
+
+    A choice that is set to one member sets all others to `n` at the same place: they repeat it.
+    """
+    changed = changed_settings(run)
+    chosen = {(one["origin"], one["where"]) for one in changed.values() if one["value"] is True}
+    others = [n for n, one in changed.items() if one["value"] is False and (one["origin"], one["where"]) in chosen]
+    return {name: one for name, one in changed.items() if name not in others}, sorted(others)
 
 
 def changed_settings(run: RunView) -> dict[str, dict[str, Any]]:

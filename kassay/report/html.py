@@ -4,11 +4,16 @@ The verdict line is the heading; below it the exit code, one sentence a question
 the numbers. Links lead to the raw files beside the page and are relative to the run directory.
 """
 
+from collections.abc import Callable, Sequence
+
+from kassay import paths
 from kassay.report.comparisons import direct_section, matrix_section
 from kassay.report.composition import composition_section
 from kassay.report.evidence import Report
 from kassay.report.findings import findings, verdict_line
-from kassay.report.markup import Markup, definitions, prose, tag
+from kassay.report.fusion import fusion_section
+from kassay.report.latency import latency_section
+from kassay.report.markup import Markup, definitions, link, prose, tag
 from kassay.report.memory import memory_section
 from kassay.report.numerics import oracle_section
 from kassay.report.performance import saturation_section, timing_section
@@ -25,6 +30,7 @@ from kassay.report.published import published_section
 from kassay.report.sections import gate_section, verdict_section
 from kassay.report.serving import serving_section
 from kassay.report.style import CSS
+from kassay.report.unrun import unrun_section
 from kassay.report.words import clean, counted
 
 
@@ -57,35 +63,47 @@ def html_page(report: Report) -> str:
 def page_sections(report: Report) -> dict[tuple[str, str], Markup]:
     """(id, heading) -> section, in reading order; what went wrong comes first, what no stage asks for is left out."""
     asked = {stage.program for stage in report.run.stages}
-    made = {("failures", "What did not pass"): failure_section(report)}
-    if "certify" in asked:
-        made[("verdicts", "Verdicts")] = verdict_section(report)
-        made[("gates", "Gates")] = gate_section(report)
-    if "direct" in asked:
-        made[("direct", "Direct comparisons")] = direct_section(report)
-    if "matrix" in asked:
-        made[("matrix", "Matrix")] = matrix_section(report)
-    if "oracle" in asked:
-        made[("oracle", "Oracle")] = oracle_section(report)
-    if "contrast" in asked:
-        made[("timing", "Timing")] = timing_section(report)
-    if "composition" in asked:
-        made[("composition", "Composition")] = composition_section(report)
-    if "serving" in asked:
-        made[("serving", "Serving over HTTP")] = serving_section(report)
-    if "saturation" in asked:
-        made[("saturation", "Saturation")] = saturation_section(report)
-    if "memory" in asked:
-        made[("memory", "Memory")] = memory_section(report)
-    if "probes" in asked:
-        made[("probes", "Probes of precision")] = probe_section(report)
-    if "published" in asked:
-        made[("published", "Published figures")] = published_section(report)
-    made[("stages", "Stages")] = stage_section(report)
-    made[("asked", "What was asked")] = asked_section(report)
+    made = {
+        ("failures", "What did not pass"): failure_section(report),
+        ("not-run", "Not run"): unrun_section(report),
+        ("asked", "What was asked"): asked_section(report),
+        ("stages", "Stages"): stage_section(report),
+    }
+    for anchor, heading, sources, rendered in PARTS:
+        if sources[0] in asked:
+            made[(anchor, heading)] = with_sources(rendered(report), report, sources)
     made[("provenance", "Provenance")] = provenance_section(report)
     made[("raw", "Raw records")] = raw_section(report)
     return {key: found for key, found in made.items() if found is not None}
+
+
+# id, heading, the programs whose records it shows (the first decides whether it is there), and the section
+PARTS: tuple[tuple[str, str, tuple[str, ...], Callable[[Report], Markup]], ...] = (
+    ("verdicts", "Verdicts", ("certify",), verdict_section),
+    ("gates", "Gates", ("certify", "quality"), gate_section),
+    ("direct", "Direct comparisons", ("direct",), direct_section),
+    ("matrix", "Matrix", ("matrix",), matrix_section),
+    ("oracle", "Oracle", ("oracle",), oracle_section),
+    ("timing", "Timing", ("contrast", "timing"), timing_section),
+    ("latency", "Latency", ("timing",), latency_section),
+    ("composition", "Composition", ("composition",), composition_section),
+    ("serving", "Serving over HTTP", ("serving", "serving_verdict"), serving_section),
+    ("saturation", "Saturation", ("saturation", "sweep"), saturation_section),
+    ("fusion", "Fused INT4", ("fusion_law", "fusion"), fusion_section),
+    ("memory", "Memory", ("memory",), memory_section),
+    ("probes", "Probes of precision", ("probes", "probe"), probe_section),
+    ("published", "Published figures", ("published",), published_section),
+)
+
+
+def with_sources(made: Markup, report: Report, programs: Sequence[str]) -> Markup:
+    """A section that ends with links to the records that it was read from."""
+    stages = [stage for program in programs for stage in report.run.program(program) if stage.name in report.counts]
+    if not stages:
+        return made
+    links = [[link(stage.file(paths.RECORDS), stage.name), ", "] for stage in stages]
+    links[-1].pop()
+    return Markup(made.removesuffix("</section>") + tag("p", "Raw records: ", links, class_="note") + "</section>")
 
 
 def page_header(report: Report, sections: dict[tuple[str, str], Markup]) -> Markup:
@@ -95,9 +113,9 @@ def page_header(report: Report, sections: dict[tuple[str, str], Markup]) -> Mark
     summary = [(tag("a", found.topic, href=f"#{found.anchor}"), prose(found.text)) for found in findings(report)]
     return tag(
         "header",
-        tag("p", f"{run.profile} · {run.workflow} · {run.run}", class_="eyebrow"),
         tag("h1", prose(verdict_line(report))),
         exit_line(run),
+        tag("p", f"Run {run.run} of profile {run.profile}, workflow {run.workflow}", class_="eyebrow"),
         definitions(summary, kind="findings"),
         tag("nav", tag("ol", contents), aria_label="Contents"),
     )

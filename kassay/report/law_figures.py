@@ -44,7 +44,7 @@ def step_panel(law: LawRecord) -> Drawing:
         axes.set_xlabel("cached tokens of all sequences, B T")
         axes.set_ylabel("step time less c B, ms")
         axes.set_title(f"{tick(title(law.recipe))}: affine step time")
-        axes.legend(fontsize=10.5, title="context", loc="upper left")
+        axes.legend(fontsize=10.5, title="context", loc="best")
         label = (
             f"Step time of {title(law.recipe)} less the cost of its sequences, over cached tokens: {number(fixed_s)} s "
             f"and {number(cached_s)} s a cached token; root mean square of ln residuals {number(law.rms_log_residual)}"

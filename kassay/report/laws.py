@@ -44,13 +44,13 @@ def law_table(laws: tuple[LawRecord, ...]) -> Markup:
             cell([law.law, tag("span", ", ".join(law.flags).replace("_", " "), class_="sub")], kind="free"),
             *numbers(str(len(law.residuals)), str(len(law.parameters)), number(law.rss, 4)),
             *numbers(percent(law.rms_log_residual, 1), f"{law.aic:.1f}", law_figures.criterion(law)),
-            cell("least" if law.best else ""),
+            cell("least" if law.best else ABSENT),
         ]
         for law in laws
     ]
     spaces = ", ".join(sorted({law.residual_space for law in laws}))
     caption = f"Laws on tokens per second, {spaces} residuals: points, fitted parameters, residuals and criteria."
-    header = ["recipe", "law", "n", "parameters", "RSS", "rms ln", "AIC", "AICc", ""]
+    header = ["recipe", "law", "n", "parameters", "RSS", "rms ln", "AIC", "AICc", "of these"]
     return table(caption, header, rows, right=range(2, 8))
 
 

@@ -51,7 +51,8 @@ class StageView:
     attempt: int  # 1 unless earlier attempts crashed; 0 if it was not started
     started_at: str | None  # UTC, ISO 8601
     duration_s: float | None
-    metrics: dict[str, Any]
+    metrics: dict[str, Any]  # None where one was not finite
+    nonfinite: tuple[str, ...]  # those metrics, each with what it was
     input_sha256: dict[str, str]  # input name -> digest
     stderr_tail: tuple[str, ...]  # last lines of stderr.log, for a stage that did not pass
     files: tuple[StageFile, ...]
@@ -135,8 +136,9 @@ def load_run(run_dir: Path) -> RunView:
         whys, interruptions = read_events(run_dir / paths.EVENTS)
         stale = kept_of(run_dir)
         config = plan["config"]
+        run = str(manifest["run"])  # not the folder's name: a run is read wherever it was copied to
         return RunView(
-            run=str(manifest["run"]),
+            run=run,
             profile=str(plan["profile"]),
             workflow=str(plan["workflow"]),
             plan_hash=str(plan["hash"]),
@@ -148,7 +150,7 @@ def load_run(run_dir: Path) -> RunView:
             overrides=tuple(manifest["overrides"]),
             interruptions=interruptions,
             protocol=noted(run_dir),
-            stages=tuple(load_stage(run_dir, stage, stages, whys, stale) for stage in stages),
+            stages=tuple(load_stage(run_dir, run, stage, stages, whys, stale) for stage in stages),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{run_dir}: plan.json or manifest.json lacks or does not know {error}") from error
@@ -187,13 +189,13 @@ def all_events(path: Path) -> list[Event]:
 
 
 def load_stage(
-    run_dir: Path, stage: Stage, planned: list[Stage], whys: dict[str, str], stale: dict[str, str]
+    run_dir: Path, run: str, stage: Stage, planned: list[Stage], whys: dict[str, str], stale: dict[str, str]
 ) -> StageView:
     """One stage of the plan as it lies in the run directory."""
     directory = paths.stage_dir(run_dir, stage.name)
     ended = None if stage.after_all else outcome.load(directory)
     word = ended.word if ended else THIS_REPORT if stage.after_all else NOT_RUN
-    here = ended is not None and ended.run == run_dir.name
+    here = ended is not None and ended.run == run
     return StageView(
         name=stage.name,
         program=stage.program or stage.argv[0],
@@ -209,6 +211,7 @@ def load_stage(
         started_at=ended.started_at if ended else None,
         duration_s=ended.duration_s if ended else None,
         metrics=ended.metrics if ended else {},
+        nonfinite=nonfinite_metrics(directory) if ended else (),
         input_sha256=input_digests(directory / paths.REQUEST) if ended else {},
         stderr_tail=()
         if word in ("passed", THIS_REPORT)
@@ -220,6 +223,12 @@ def load_stage(
 def unfinished(directory: Path) -> str:
     """Why a stage has no outcome."""
     return "it was started and did not finish" if directory.exists() else "it was never started"
+
+
+def nonfinite_metrics(directory: Path) -> tuple[str, ...]:
+    """Which metrics of an ended stage were not finite: `ratio: nan`."""
+    told = read_object(directory / paths.OUTCOME).get("nonfinite", [])
+    return tuple(str(text).removeprefix("metrics.") for text in told)
 
 
 def input_digests(path: Path) -> dict[str, str]:

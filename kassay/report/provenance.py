@@ -1,13 +1,15 @@
 """The sections of the page on the run: failures, stages, what was asked, provenance, raw records."""
 
+from typing import Any
+
 from kassay import paths
 from kassay.kinds.source import PackageRecord, SourceRecord
 from kassay.report.dag import dag
 from kassay.report.evidence import Report
-from kassay.report.findings import changed_settings
+from kassay.report.findings import chosen_settings
 from kassay.report.markup import Content, Markup, cell, definitions, link, numbers, prose, section, table, tag
 from kassay.report.model import NOT_RUN, THIS_REPORT, RunView, StageView
-from kassay.report.sections import CLASS_OF, word
+from kassay.report.sections import CLASS_OF, scrolling, word
 from kassay.report.words import ABSENT, counted, exit_meaning, frozen_words, one_line, seconds, size
 
 SHOWN_DIRTY = 20  # changed files that are listed; the record has all
@@ -33,24 +35,24 @@ def failure_section(report: Report) -> Markup | None:
     if not bad and not report.faults:
         return None
     faults = [tag("div", tag("p", tag("b", "records: "), prose(fault)), class_="fault bad") for fault in report.faults]
-    return section("failures", "What did not pass", faults, [failure(stage) for stage in bad])
+    return section("failures", "What did not pass", faults, [failure(stage, report.run.run) for stage in bad])
 
 
-def failure(stage: StageView) -> Markup:
-    """One stage."""
+def told(stage: StageView, run: str) -> Markup:
+    """The command that shows a stage's whole log."""
+    return tag("code", f"make logs STAGE={stage.name} RUN={run}")
+
+
+def failure(stage: StageView, run: str) -> Markup:
+    """One stage: what it said last, and what to do about it."""
     log = next((file.file for file in stage.files if file.file == paths.STDERR and file.bytes), None)
     return tag(
         "div",
         tag("p", tag("b", stage.name), " ", word(stage.word), ": ", prose(stage.reason)),
         tag("p", "kept on demand, stale: ", prose(stage.stale)) if stage.stale else None,
         tag("pre", "\n".join(stage.stderr_tail), tabindex=0) if stage.stderr_tail else None,
-        tag(
-            "p",
-            "next: ",
-            prose(next_command(stage)),
-            [". Log: ", link(stage.file(log), log)] if log else None,
-            class_="note",
-        ),
+        tag("p", "next: ", prose(next_command(stage)), class_="note"),
+        tag("p", "log: ", link(stage.file(log), log), ", or ", told(stage, run), class_="note") if log else None,
         class_=f"fault {CLASS_OF.get(stage.word, '')}".strip(),
     )
 
@@ -65,26 +67,27 @@ def stage_section(report: Report) -> Markup:
         f"{seconds(sum(s.duration_s or 0 for s in executed))} of stage time in all; "
         f"{reused} taken from earlier runs; interrupted {counted(run.interruptions, 'time')}."
     )
-    header = ["stage", "needs", "outcome", "time", "executed because", "results"]
+    header = ["stage", "outcome", "time", "needs", "executed because", "results"]
     rows = [stage_row(stage) for stage in run.stages]
     return section(
         "stages",
         "Stages",
         tag("p", lead),
-        tag("figure", dag(run), class_="wide"),
-        table("Every planned stage.", header, rows, right=(3,)),
+        tag("figure", scrolling(dag(run), "drawing of the DAG", "wide")),
+        table("Every planned stage.", header, rows, right=(2,)),
     )
 
 
 def stage_row(stage: StageView) -> list[Markup]:
     """One stage."""
     needs = "all others" if stage.word == THIS_REPORT else ", ".join(stage.needs) or ABSENT
-    metrics = "; ".join(f"{key} {short(value)}" for key, value in stage.metrics.items())
+    said = [f"{key} {short(value)}" for key, value in stage.metrics.items() if value is not None]
+    metrics = "; ".join([*said, *(f"not finite: {one_line(text, 80)}" for text in stage.nonfinite)])
     return [
         tag("th", stage.name, scope="row"),
-        cell(needs),
         cell([word(stage.word), tag("span", prose(stage.reason), class_="sub") if stage.reason else None]),
         *numbers(seconds(stage.duration_s)),
+        cell(needs),
         cell(stage.origin or ABSENT),
         cell(one_line(metrics, 240) or ABSENT, kind="free"),
     ]
@@ -96,8 +99,33 @@ def short(value: object) -> str:
 
 
 def asked_section(report: Report) -> Markup:
-    """Every setting that is not a default, where it came from, and the overrides."""
+    """The question, where it was asked, every setting that is not a default with its origin, and the overrides."""
     run = report.run
+    overrides: Content = [tag("li", tag("code", override)) for override in run.overrides]
+    study = run.study
+    pairs: list[tuple[Content, Content]] = [
+        ("profile", f"{run.profile}, workflow {run.workflow}"),
+        ("study", [str(study.get("name", ABSENT)), f": {study['question']}" if study.get("question") else None]),
+        ("models", ", ".join(run.models) or ABSENT),
+        ("host", host_text(run.host)),
+        ("started", run.created_at),
+        ("overrides", tag("ul", overrides) if run.overrides else "none"),
+    ]
+    return section("asked", "What was asked, and where it ran", definitions(pairs), setting_table(run))
+
+
+def host_text(host: dict[str, Any]) -> str:
+    """The host's facts, a number of GiB with its unit."""
+    said = []
+    for key, value in host.items():
+        name, unit = (key.removesuffix("_gib"), " GiB") if key.endswith("_gib") else (key, "")
+        said.append(f"{name.replace('_', ' ')} {one_line(value)}{unit}")
+    return "; ".join(said)
+
+
+def setting_table(run: RunView) -> Content:
+    """Every changed setting with its origin; members of a choice that its other member sets to `n` in one line."""
+    chosen, others = chosen_settings(run)
     rows = [
         [
             tag("th", tag("code", name), scope="row"),
@@ -105,30 +133,23 @@ def asked_section(report: Report) -> Markup:
             cell(setting["origin"]),
             cell(setting["where"] or ABSENT),
         ]
-        for name, setting in sorted(changed_settings(run).items())
+        for name, setting in sorted(chosen.items())
     ]
-    overrides: Content = [tag("li", tag("code", override)) for override in run.overrides]
-    defaults = len(run.settings) - len(rows)
-    return section(
-        "asked",
-        "What was asked",
-        definitions(
-            [
-                ("profile", run.profile),
-                ("workflow", run.workflow),
-                ("study", str(run.study.get("name", ABSENT))),
-                ("models", ", ".join(run.models) or ABSENT),
-                ("overrides", tag("ul", overrides) if run.overrides else "none"),
-            ]
-        ),
-        table(
-            f"Settings that are not at their default; {counted(defaults, 'other')} unchanged.",
-            ["symbol", "value", "from", "place"],
-            rows,
+    defaults = len(run.settings) - len(rows) - len(others)
+    if not rows:
+        return tag("p", f"All {defaults} settings are at their defaults.")
+    caption = f"Settings that are not at their default; {counted(defaults, 'other')} unchanged."
+    quiet = counted(len(others), "member")
+    return [
+        table(caption, ["symbol", "value", "from", "place"], rows),
+        tag(
+            "details",
+            tag("summary", f"{quiet} of these choices that were not chosen"),
+            tag("p", tag("code", ", ".join(one_line(name, 80) for name in others)), class_="note"),
         )
-        if rows
-        else tag("p", f"All {defaults} settings are at their defaults."),
-    )
+        if others
+        else None,
+    ]
 
 
 def value_of(value: object) -> str:
@@ -142,12 +163,10 @@ def provenance_section(report: Report) -> Markup:
     pairs: list[tuple[Content, Content]] = [
         ("run", run.run),
         ("plan", tag("code", run.plan_hash)),
-        ("created", run.created_at),
         *protocol_pairs(run),
     ]
     pairs += [(f"source {record.name}", source_text(record)) for record in report.of(SourceRecord)]
     pairs.append(("stack", stack_text(report)))
-    pairs.append(("host", "; ".join(f"{key.replace('_', ' ')} {value}" for key, value in run.host.items())))
     pairs += [(f"model {name}", tag("code", digest)) for name, digest in model_digests(run).items()]
     return section("provenance", "Provenance", definitions(pairs), package_table(report))
 

@@ -13,9 +13,11 @@ from kassay.report.certified import QUALIFIED, amount, limit_of, planned_rows, p
 from kassay.report.drawing import Drawing, styles
 from kassay.report.evidence import Report
 from kassay.report.findings import cache_bytes, verdicts
+from kassay.report.heat_map import heat_map, heat_table
 from kassay.report.markup import Content, Markup, cell, numbers, prose, section, table, tag
 from kassay.report.model import NOT_RUN
-from kassay.report.words import ABSENT, fixed, percent, title
+from kassay.report.transitions import transition_panel, transition_table, transitions
+from kassay.report.words import ABSENT, clean, fixed, percent, title
 
 UNSURE_STATES = ("shape_misfit", "ceiling_extrapolated", "not_identifiable")
 CLASS_OF = {
@@ -40,11 +42,17 @@ def absent(report: Report, program: str, what: str) -> Markup:
 
 def drawn(drawing: Drawing, caption: Content, data: Content) -> Markup:
     """A figure with its caption and the table behind it."""
-    svg = drawing.svg.replace('role="img">', f'role="img" aria-label="{attribute(drawing.label)}">', 1)
-    svg = svg.replace(">", f">{tag('title', drawing.label)}", 1)
+    svg = drawing.svg.replace('role="img">', f'role="img" aria-label="{attribute(clean(drawing.label))}">', 1)
+    picture = Markup(svg.replace(">", f">{tag('title', drawing.label)}", 1))
     behind = tag("details", tag("summary", "data table"), data) if data else None
-    kind = "broad" if drawing.width_px > BROAD_PX else None
-    return tag("figure", Markup(svg), tag("figcaption", caption) if caption else None, behind, class_=kind)
+    if drawing.width_px > BROAD_PX:
+        picture = scrolling(picture, f"drawing {drawing.name}")
+    return tag("figure", picture, tag("figcaption", caption) if caption else None, behind)
+
+
+def scrolling(picture: Markup, name: str, kind: str = "broad") -> Markup:
+    """A drawing in a box that scrolls by itself where the page is narrow, and that the keyboard reaches."""
+    return tag("div", picture, class_=f"scroll {kind}", tabindex=0, role="region", aria_label=name)
 
 
 def attribute(text: str) -> str:
@@ -92,7 +100,18 @@ def verdict_section(report: Report) -> Markup:
     qualified = [[cell(text) for text in row] for row in qualification_rows(report)]
     told = "A candidate qualifies for an objective only if it is certified against every planned control."
     more = table(told, QUALIFIED, qualified) if qualified else None
-    return section("verdicts", "Verdicts", body, lacking, more, tag("p", VERDICT_NOTE, class_="note"))
+    note = tag("p", VERDICT_NOTE, class_="note")
+    return section("verdicts", "Verdicts", body, lacking, more, note, margin_part(report))
+
+
+def margin_part(report: Report) -> Markup | None:
+    """How much of its margin each recipe uses on each model; nothing where no gate was judged."""
+    picture = heat_map(verdicts(report), report)
+    caption = (
+        "Of each recipe on each model, the gate that uses most of its margin: its deciding bound over the margin. "
+        "Beyond 1× a gate does not hold. A deeper tile uses more; a dashed one was not judged."
+    )
+    return drawn(picture, caption, heat_table(verdicts(report), report)) if picture else None
 
 
 VERDICT_NOTE = (
@@ -143,8 +162,30 @@ def gate_section(report: Report) -> Markup:
         tag("p", caption, class_="note"),
         data,
         tag("ul", [tag("li", method) for method in methods], class_="note"),
+        item_part(report),
         storage_table(report),
     )
+
+
+def item_part(report: Report) -> list[Markup]:
+    """What became of every item, an endpoint a drawing; nothing where no gate counts items."""
+    made = transitions(report)
+    if not made:
+        return []
+    panels = [
+        drawn(transition_panel(endpoint, [one for one in made if one.endpoint == endpoint]), None, None)
+        for endpoint in dict.fromkeys(one.endpoint for one in made)
+    ]
+    caption = (
+        "All items of an endpoint: right under control and recipe, lost (right, then wrong), gained, or wrong under "
+        "both. A gross loss counts losses alone; only a gate of net change lets gains stand against them."
+    )
+    return [
+        tag("h3", "Item by item: what changed"),
+        tag("div", panels, class_="panels"),
+        tag("p", caption, class_="note"),
+        tag("details", tag("summary", "data table: items by what became of them"), transition_table(made)),
+    ]
 
 
 def gate_table(gates: Sequence[GateRecord]) -> Markup:

@@ -21,7 +21,7 @@ CSS = """
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; scroll-behavior: smooth; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 var(--sans); overflow-wrap: anywhere; }
-main, header, footer { max-width: 62rem; margin: 0 auto; padding: 0 1.25rem; }
+main, header, footer { max-width: 68rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.2rem; }
 a { color: var(--link); text-decoration-thickness: 1px; text-underline-offset: 2px; }
 a:focus-visible, summary:focus-visible, .scroll:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
@@ -30,10 +30,10 @@ h2 { font: 600 1.22rem/1.3 var(--serif); margin: 2.6rem 0 .5rem; padding-top: .7
   border-top: 1px solid var(--rule); }
 h3 { font: 600 .95rem/1.4 var(--sans); margin: 1.3rem 0 .3rem; }
 p { margin: .45rem 0; max-width: 46rem; }
-.eyebrow { color: var(--soft); font-size: .84rem; margin: 0; max-width: none; }
-.exit { font-size: 1rem; margin: 0 0 1.1rem; }
+.eyebrow { color: var(--soft); font-size: .84rem; margin: 0 0 1.1rem; max-width: none; }
+.exit { font-size: 1rem; margin: 0 0 .2rem; }
 .note, figcaption, caption { color: var(--soft); font-size: .84rem; line-height: 1.45; }
-code, pre { font: .86em/1.45 var(--mono); }
+code, pre { font: .86em/1.45 var(--mono); } code, .word, a { unicode-bidi: isolate; }
 pre { background: var(--panel); border-left: 3px solid var(--rule); padding: .6rem .8rem; margin: .5rem 0;
   white-space: pre-wrap; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .28rem 1.1rem; margin: .6rem 0; }
@@ -53,7 +53,7 @@ thead th { border-bottom: 1px solid var(--ink); vertical-align: bottom; font-siz
 table { border-bottom: 1px solid var(--ink); }
 tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child { border-top: 0; }
 .n { text-align: right; white-space: nowrap; }
-.free { min-width: 10rem; max-width: 30rem; overflow-wrap: anywhere; }
+.free { min-width: 15rem; max-width: 30rem; overflow-wrap: anywhere; }
 .word { font-weight: 600; white-space: nowrap; color: var(--none); }
 .word.good { color: var(--good); } .word.bad { color: var(--bad); } .word.open { color: var(--open); }
 .sub { display: block; color: var(--soft); font-size: .78rem; font-weight: 400; }
@@ -62,9 +62,9 @@ tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child {
 .fault { border-left: 4px solid var(--rule); background: var(--panel); padding: .5rem .9rem; margin: .8rem 0; }
 .fault.bad { border-color: var(--bad); } .fault.open { border-color: var(--open); } .fault p { margin: .2rem 0; }
 .panels { display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
-figure { margin: .8rem 0; min-width: 0; max-width: 100%; overflow-x: auto; }
+figure { margin: .8rem 0; min-width: 0; max-width: 100%; }
 figure svg { display: block; max-width: 100%; height: auto; }
-figure.broad svg { min-width: 29rem; } figure.wide svg { min-width: 46rem; }
+.broad svg { min-width: 29rem; } .wide svg { min-width: 46rem; }
 figcaption { max-width: 46rem; margin-top: .3rem; }
 details { margin: .4rem 0; } summary { cursor: pointer; color: var(--link); font-size: .86rem; }
 ul { padding-left: 1.2rem; margin: .4rem 0; } dd ul { margin: 0; }
@@ -74,10 +74,16 @@ footer { color: var(--soft); font-size: .82rem; margin-top: 3rem; padding-bottom
   body { font-size: 14.5px; } h1 { font-size: 1.32rem; } main, header, footer { padding-inline: .9rem; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
   .verdicts th, .verdicts td { padding-right: .9rem; } .verdicts td { min-width: 6.2rem; } }
+@media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
 @media print {
   :root { --paper: #fff; --panel: #f4f4f4; --ink: #000; --soft: #444; --rule: #ccc; --link: #000; --good: #0a4a25;
     --bad: #8a1d0c; --open: #6a4500; --none: #444; --series-0: #4a4f57; --series-1: #0072b2; --series-2: #b45f06;
     --series-3: #a3447f; --series-4: #00795a; --series-5: #7a6a00; }
-  body { font-size: 9.5pt; } nav, .skip { display: none; } .scroll, figure { overflow: visible; }
-  figure, tr, .fault { break-inside: avoid; } h2, h3 { break-after: avoid; } main, header { max-width: none; } }
+  body { font-size: 9pt; } nav, .skip { display: none; } .scroll { overflow: visible; }
+  table { font-size: 6.9pt; } .sub { font-size: 6.2pt; } thead th { font-size: 6.4pt; }
+  th, td, .verdicts th, .verdicts td { padding-right: .25rem; } .n, td:has(+ .n) { padding-right: .4rem; }
+  .free { min-width: 8rem; } .n, .word, th[scope=row] { white-space: normal; } .wide svg { min-width: 0; }
+  details::details-content { content-visibility: visible; display: block; } summary { list-style: none; }
+  figure, svg, tr, .fault { break-inside: avoid; } h2, h3, caption { break-after: avoid; }
+  main, header, footer { max-width: none; padding: 0; } }
 """

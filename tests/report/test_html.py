@@ -5,11 +5,15 @@ import re
 
 import pytest
 
+from kassay.kinds.verdict import ContrastRecord
 from kassay.report.text import markdown
 from tests.report.fabricate import EARLIER, RUN, FakeRun, certify_records, oracle_records
 from tests.report.page import Page
 
-SECTIONS = ["verdicts", "gates", "oracle", "timing", "saturation", "memory", "stages", "asked", "provenance", "raw"]
+SECTIONS = [
+    *("asked", "stages", "verdicts", "gates", "oracle", "timing", "latency", "saturation", "memory"),
+    *("provenance", "raw"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +59,19 @@ def test_the_verdict_comes_first(page: Page) -> None:
 
 def test_figures_are_drawn_labelled_and_backed_by_tables(html: str, page: Page) -> None:
     labels = re.findall(r'role="img" aria-label="([^"]+)"', html)
-    assert len(labels) == len(page.texts["svg"]) == 3 + 1 + 2 + 6 + 2  # bounds, ratios, Hill, its laws, memory and DAG
-    assert sum("data table" in summary for summary in page.texts["summary"]) == 6
+    drawn = {
+        "DAG": 1,
+        "margins": 1,
+        "bounds": 3,
+        "items": 2,
+        "ratios": 1,
+        "latency": 1,
+        "Hill": 2,
+        "laws": 6,
+        "memory": 1,
+    }
+    assert len(labels) == len(page.texts["svg"]) == sum(drawn.values())
+    assert sum("data table" in summary for summary in page.texts["summary"]) == 9
     assert "var(--series-1)" in html and "#050505" not in html and "DejaVu" not in html
 
 
@@ -122,8 +137,9 @@ def test_a_broken_records_file_is_a_visible_fault(fake_run: FakeRun) -> None:
 
 def test_a_newer_schema_is_refused_by_name(fake_run: FakeRun) -> None:
     file = fake_run.end("contrast") / "records.jsonl"
-    file.write_text(file.read_text().replace("kassay.contrast/2", "kassay.contrast/7"))
-    assert "`kassay.contrast/7` is newer than `kassay.contrast/2`" in markdown(fake_run.report()).replace("\\", "")
+    file.write_text(file.read_text().replace(ContrastRecord.schema, "kassay.contrast/7"))
+    said = markdown(fake_run.report()).replace("\\", "")
+    assert f"`kassay.contrast/7` is newer than `{ContrastRecord.schema}`" in said
 
 
 def test_an_escaped_fault_is_shown(fake_run: FakeRun) -> None:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kassay.errors import RunError
+from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
 from kassay.report import render_run
 from kassay.report.junit import junit_xml
 from tests.report.fabricate import RUN, FakeRun, certify_records, closing, judged
@@ -94,9 +95,9 @@ def test_markdown_tables(full_reports: dict[str, str]) -> None:
 
 def test_report_json(full_reports: dict[str, str]) -> None:
     body = json.loads(full_reports["report.json"])
-    assert body["schema"] == "kassay.report/1" and body["verdict"] == VERDICT and body["exit_code"] == 0
+    assert body["schema"] == "kassay.report/2" and body["verdict"] == VERDICT and body["exit_code"] == 0
     schemas = {record["schema"] for record in body["records"]}
-    assert {"kassay.gate/2", "kassay.certificate/2", "kassay.contrast/2", "kassay.saturation/2"} <= schemas
+    assert {kind.schema for kind in (GateRecord, CertificateRecord, ContrastRecord, SaturationRecord)} <= schemas
 
 
 def test_junit_of_expected_failures_is_clean(full_run: FakeRun) -> None:
