@@ -9,15 +9,17 @@ import io
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
-from kassay import __version__, configure, paths, watch, words
+from kassay import __version__, configure, paths, runs, watch, words
 from kassay.configure import say
 from kassay.errors import EXIT_PASSED, EXIT_UNMET, EXIT_USAGE, ConfigError, KassayError
 from kassay.words import Given
 
 # Errors of the machine, not of the program: no space, quota, a read-only or forbidden folder.
 HOST_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-SETTERS = ("defconfig", "plan", "doctor", "estimate", "run", "freeze-protocol")  # verbs that take SYMBOL=value
+# Verbs that take SYMBOL=value.
+SETTERS = ("defconfig", "plan", "doctor", "estimate", "run", "nightly", "freeze-protocol")
 # What a verb takes beside that: name, the word of make's command line that gives it, help.
 ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
     "defconfig": [("name", None, "profile, or profile+fragment+…")],
@@ -35,8 +37,26 @@ ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
     "watch": [("run", "RUN", "run id (default: latest)")],
     "logs": [("stage", "STAGE", "stage"), ("run", "RUN", "run id (default: latest)")],
     "report": [("run", "RUN", "run id (default: latest)")],
-    "audit": [("run", "RUN", "run id (default: latest)")],
+    "audit": [("run", "RUN", "run id (default: latest)"), ("tar", "TAR", "an exported run in the place of RUN")],
+    "runs": [("to", "TO", "`json`: a line a run for programs")],
+    "compare": [("a", "A", "run id"), ("b", "B", "run id"), ("to", "TO", "`json`: one document for programs")],
+    "query": [
+        ("sql", "SQL", "one SELECT, SHOW or DESCRIBE (without it: the views)"),
+        ("to", "TO", "table, csv, json or parquet, or a file of that name"),
+        ("run", "RUN", "run id (default: all runs)"),
+    ],
+    "export": [("run", "RUN", "run id (default: latest)"), ("to", "TO", "file (default: <run id>.tar)")],
+    "gc": [("now", "NOW", "1: delete what is listed without it")],
     "mirror": [("run", "RUN", "run id (default: latest)")],
+    "nightly": [
+        ("run", "RUN", "judge this run only; without it PROFILE, of the command line or the environment, is run"),
+        ("baseline", "BASELINE", "file of the baseline (default: baselines/<profile>.json)"),
+    ],
+    "baseline": [
+        ("run", "RUN", "run id"),
+        ("reason", "REASON", "why this is how it should be"),
+        ("baseline", "BASELINE", "file of the baseline (default: baselines/<profile>.json)"),
+    ],
 }
 
 
@@ -71,9 +91,13 @@ def taken(arguments: argparse.Namespace) -> Given:
         stray += list(given.symbols)
     if stray:
         raise ConfigError(*(f"{arguments.verb} does not take `{word}`" for word in stray), hint="make help")
-    for word, name in own.items():  # `kassay logs STAGE=x` means what `kassay logs x` does
-        if isinstance(told := getattr(arguments, name, None), str):
-            setattr(arguments, name, told.removeprefix(f"{word}="))
+    named = {}
+    for name in own.values():  # `kassay logs STAGE=x` means what `kassay logs x` does, in any order
+        word, sign, text = (getattr(arguments, name, None) or "").partition("=")
+        if sign and word in own:
+            named[own[word]] = text
+            setattr(arguments, name, None)
+    vars(arguments).update(named)
     for word, text in given.arguments.items():
         setattr(arguments, own[word], text)
     return given
@@ -147,6 +171,20 @@ def do_mirror(arguments: argparse.Namespace, given: Given) -> int:
     return EXIT_PASSED if all(one.state == "sent" for one in told) else EXIT_UNMET
 
 
+def do_nightly(arguments: argparse.Namespace, given: Given) -> int:
+    """Run PROFILE anew from a clean tree, audit it, and judge it by its baseline."""
+    from kassay.nightly import night
+
+    return night.do_nightly(arguments, given)
+
+
+def do_baseline(arguments: argparse.Namespace, given: Given) -> int:
+    """Accept the run RUN as what nights of its profile are judged by, with a REASON that is kept."""
+    from kassay.nightly import night
+
+    return night.do_baseline(arguments, given)
+
+
 def do_kv(arguments: argparse.Namespace, given: Given) -> int:
     """Byte arithmetic of caches: size (slots of a budget), offload (GB/s of a link), traffic (f_KV)."""
     from kassay.kv import size
@@ -166,13 +204,35 @@ def do_report(arguments: argparse.Namespace, given: Given) -> int:
 
 def do_audit(arguments: argparse.Namespace, given: Given) -> int:
     """Derive every verdict of a run again from its raw records: 3 if anything differs, 4 if some cannot be derived."""
-    from kassay.audit import audit
+    from kassay.audit import audit, audit_tar
     from kassay.watch import asked_run
 
-    found = audit(asked_run(arguments))
+    if arguments.run and arguments.tar:
+        raise ConfigError("audit takes RUN or TAR, not both")
+    found = audit_tar(Path(arguments.tar)) if arguments.tar else audit(asked_run(arguments))
     for line in found.lines():
         print(line)
     return found.exit_code
+
+
+def do_export(arguments: argparse.Namespace, given: Given) -> int:
+    """Write a run into a tar that `make audit TAR=` takes on another machine; equal runs give equal bytes."""
+    from kassay.export import export
+    from kassay.watch import asked_run
+
+    run_dir = asked_run(arguments).resolve()
+    target = Path(arguments.to or f"{run_dir.name}.tar")
+    for line in export(run_dir, target):
+        say(line)
+    print(paths.shown(target.absolute()))
+    return 0
+
+
+def do_gc(arguments: argparse.Namespace, given: Given) -> int:
+    """List what under build/ no run of the results needs, and delete it with NOW=1."""
+    from kassay import gc
+
+    return gc.do_gc(arguments.now)
 
 
 VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
@@ -197,7 +257,14 @@ VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "logs": watch.do_logs,
     "report": do_report,
     "audit": do_audit,
+    "runs": runs.do_runs,
+    "compare": runs.do_compare,
+    "query": runs.do_query,
+    "export": do_export,
+    "gc": do_gc,
     "mirror": do_mirror,
+    "nightly": do_nightly,
+    "baseline": do_baseline,
     "kv": do_kv,
     "help": configure.do_help,
 }

@@ -6,14 +6,15 @@ though it is stale. A name is a stage's or, for all its members, an entry's of t
 
 import argparse
 import sys
+from pathlib import Path
 
-from kassay import digest, lock, paths
+from kassay import digest, lock, paths, secret
 from kassay.configure import say
 from kassay.engine.choose import engine_of
 from kassay.engine.stragglers import end_stragglers
 from kassay.errors import PlanError
 from kassay.plan import Plan
-from kassay.planned import planned
+from kassay.planned import Planned, planned
 from kassay.run import Run
 from kassay.rundir import Setup
 from kassay.words import Given
@@ -23,20 +24,29 @@ INTERRUPTED = 130  # what a shell reports for a command that Ctrl-C ended
 
 def do_run(arguments: argparse.Namespace, given: Given) -> int:
     """Run the plan of .config, or what of it is not up to date."""
+    asked = planned(given)
+    results = paths.results_dir(str(asked.settings["RESULTS"].value))
+    return carry_out(asked, results, arguments.stage, arguments.force, arguments.keep)
+
+
+def carry_out(
+    asked: Planned, results: Path, stage: str | None = None, force: str | None = None, keep: str | None = None
+) -> int:
+    """Run a plan in a results folder to its end and say how it went; its exit code."""
     from kassay.mirror.start import start
     from kassay.progress import shown_on_stderr
 
-    asked = planned(given)
+    secret.require_none(asked)
     digest.recall(paths.digests())
     setup = Setup(
-        results=paths.results_dir(str(asked.settings["RESULTS"].value)),
+        results=results,
         settings=asked.settings,
         overrides=asked.overrides,
         interpreter=sys.executable,
         timeout_s=float(asked.settings["STAGE_TIMEOUT_S"].value),
-        only=named(asked.plan, "STAGE", arguments.stage),
-        force=named(asked.plan, "FORCE", arguments.force),
-        keep=named(asked.plan, "KEEP", arguments.keep),
+        only=named(asked.plan, "STAGE", stage),
+        force=named(asked.plan, "FORCE", force),
+        keep=named(asked.plan, "KEEP", keep),
     )
     engine = engine_of(asked.settings)
     run = Run(asked.plan, setup, engine)
@@ -44,6 +54,9 @@ def do_run(arguments: argparse.Namespace, given: Given) -> int:
     with lock.owned(run.directory, engine.token, only) as before:
         if before is not None:
             end_stragglers(before.token)
+            if asked.settings["ENGINE"].value == "local":  # a job of Slurm may go on, and still writes
+                for left in run.stages:
+                    secret.clean_logs(paths.stage_dir(run.directory, left.name), secret.known())
         watcher = shown_on_stderr(run.directory)
         mirror = start(run.directory, asked.settings)
         try:

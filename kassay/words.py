@@ -14,7 +14,8 @@ from kassay.errors import ConfigError
 
 # Names that make itself or its recipes take; they never reach Kconfig.
 OF_MAKE = {"CHECK_VENV", "KASSAY", "PIP_FIND_LINKS", "PYTHON", "TRIAL", "KILLS", "UV_FIND_LINKS", "VENV", paths.OUTSIDE}
-OF_VERB = {"RUN", "NAME", "SYM", "SEED", "A", "B", "STAGE", "FORCE", "KEEP", "AGAIN"}  # arguments of single verbs
+# Arguments of single verbs.
+OF_VERB = set("RUN NAME SYM SEED A B STAGE FORCE KEEP AGAIN BASELINE REASON SQL TO NOW TAR".split())
 OVERRIDES = "SET"
 FROM_MAKE = "KASSAY_MAKE"  # set by our Makefile's recipes: MAKEFLAGS holds words for us
 ASSIGNMENT = re.compile(r"(?P<name>[^\s:+?!=]+)(?P<sign>::?:?|\+|\?|!)?=(?P<text>.*)", re.DOTALL)

@@ -1,0 +1,84 @@
+"""What of a run is watched from night to night, and by which rule where nobody has written another.
+
+Values and names are those of kassay.compare.metrics. Watched is what was concluded and what the stages' outcomes say,
+not what repeats it: bounds and p values follow from the estimates and ratios that are watched, and a verdict on time
+turns with the noise where its ratio, judged by its pairs, does not. A value that is absent is not watched, so that it
+is `missing` where the baseline has it. One that was not finite is watched without a value: nobody may overlook it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kassay.compare import metrics
+from kassay.kinds.verdict import GateRecord
+from kassay.nightly.rule import BYTES, COMPUTED, EQUAL, MEDIAN, PAIRED, TIMED, WORD, Rule, Value, of_gate
+from kassay.report.evidence import load_report
+
+# Kind of record -> its fields that repeat, or turn with the noise of, what is watched.
+REPEATED: dict[str, tuple[str, ...]] = {
+    "gate": ("lower", "upper"),
+    "direct": ("holm_p",),
+    "contrast": ("holm_p", "verdict"),
+    "matrix_row": ("holm_p", "verdict"),
+    "serving_contrast": ("holm_p", "verdict"),
+    "composition": ("median", "interval_class"),  # it has no better
+    "saturation": ("ceiling_per_s", "half_batch", "state"),
+}
+NOT_FINITE = ("not finite", "nonfinite")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One watched value."""
+
+    value: Value | None  # None: it was not finite
+    pairs: tuple[float, ...] | None  # ratios within blocks in block order; None: it has no raw pairs
+    rule: Rule
+
+
+def watched(run_dir: Path) -> dict[str, Metric]:
+    """Every watched value of a run by name. Raises RunError if it is no run directory, RecordError for a bad line."""
+    gates = gate_rules(run_dir)
+    found = {}
+    for name, one in metrics.metrics_of(run_dir).items():
+        kind, field = name.partition(" ")[0], name.rpartition(": ")[2]
+        if field in REPEATED.get(kind, ()) or (one.value is None and not one.absent.startswith(NOT_FINITE)):
+            continue
+        if one.host_bound and isinstance(one.value, str | bool) and one.ratios is None and kind.endswith(":"):
+            continue  # a word that an outcome says of what was timed
+        pairs = None if one.ratios is None or one.value is None else tuple(one.ratios)
+        found[name] = Metric(value=one.value, pairs=pairs, rule=gates.get(name) or usual(one))
+    return found
+
+
+def usual(one: metrics.Metric) -> Rule:
+    """The rule of a metric that nobody has written another for."""
+    if one.ratios is not None:
+        return PAIRED
+    if isinstance(one.value, str | bool):
+        return WORD
+    if one.host_bound and "bytes" in one.name:
+        return BYTES
+    if isinstance(one.value, int):
+        return EQUAL
+    return TIMED if one.host_bound else COMPUTED
+
+
+def gate_rules(run_dir: Path) -> dict[str, Rule]:
+    """The rule of each gate's estimate, by its frozen margin."""
+    made = load_report(run_dir, ("certify",)).of(GateRecord)
+    return {
+        f"gate {one.model} {one.candidate} {one.control} {one.gate}: estimate": of_gate(one.margin, one.decides)
+        for one in made
+    }
+
+
+def settled(found: dict[str, Metric], alpha: float) -> dict[str, Metric]:
+    """The same, judged by the median where no sign test over so few blocks could reach `alpha` within its family."""
+    family = sum(one.pairs is not None for one in found.values())
+    return {
+        name: Metric(value=one.value, pairs=one.pairs, rule=MEDIAN)
+        if one.pairs is not None and family * 0.5 ** len(one.pairs) > alpha
+        else one
+        for name, one in found.items()
+    }
