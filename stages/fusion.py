@@ -9,7 +9,6 @@ it measured kept.
 """
 
 import multiprocessing
-import os
 import time
 from typing import Any
 
@@ -82,7 +81,7 @@ class Measured:
             for batch, tokens in self.sizes
             for cut in (cut_of_arm(heads, name, self.host, batch, tokens),)
         }
-        with multiprocessing.get_context("spawn").Pool(min(14, max(1, len(os.sched_getaffinity(0)) - 1))) as workers:
+        with multiprocessing.get_context("spawn").Pool(self.stage.cpus) as workers:
             told = list(workers.imap_unordered(precompile, sorted(jobs, key=str)))
         if failed := [one for one in told if one]:
             raise KassayError(f"{len(failed)} kernels do not compile: {failed[0]}")

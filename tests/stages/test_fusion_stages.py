@@ -122,7 +122,7 @@ def test_without_a_gpu_the_profile_ends_with_unmet_stages_and_4(
         results=tmp_path / "results", settings={}, overrides=[], interpreter=sys.executable, timeout_s=300,
         only=frozenset({"law"}), force=frozenset(), keep=frozenset(),
     )  # fmt: skip
-    run = Run(plan.of_settings(kconfig.load(config), []), setup, LocalEngine(cpus=4, memory_gib=32))
+    run = Run(plan.of_settings(kconfig.load(config), []), setup, LocalEngine(cpus=8, memory_gib=32))
     assert run.go(Quiet()) == EXIT_UNMET
     assert {name: made.word for name, made in run.outcomes.items()} == {
         "freeze": "passed", "build": "passed", "grid": "unmet", "law": "blocked",
