@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kassay import digest, executable, identity, paths
+from kassay import digest, executable, identity, paths, secret
 from kassay.engine import Ended, Job
 from kassay.errors import RunError
 from kassay.identity import Wanted
@@ -24,11 +24,14 @@ def outcome_of(
     """
     if removed := not job.directory.is_dir():
         make_place(job.directory)
+    leaked = secret.clean(job.directory)
     written, broken = (None, "") if wanted.stage.argv else declared(job)
     receipt: dict[str, Any] = {}
     how = "its directory was removed while it ran" if removed else fault(ended, wanted, job, written, broken)
     if not how and written is not None:
         how = written.lacks(read)
+    if not how and leaked:
+        how = f"{leaked}: withheld, so that it is no result any more"
     if not how and wanted.stage.argv:
         receipt = executable.write_receipt(job)
         artifacts = executable.artifacts_of(wanted.stage, job.directory)

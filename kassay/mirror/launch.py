@@ -14,11 +14,11 @@ from kassay.mirror import cursor, request
 from kassay.mirror.request import EXIT_TOLD, PINS, Request, append_health
 from kassay.source import environment
 
-KEY = "WANDB_API_KEY"
+# What a mirror that is online cannot do without, and what else is its service's own; neither reaches the other mirror.
+NEEDED = {"wandb": ("WANDB_API_KEY",), "trackio": ("TRACKIO_SERVER_URL", "TRACKIO_WRITE_TOKEN")}
+OWN = {"wandb": ("WANDB_BASE_URL",), "trackio": ()}
 # What a client needs to reach its service; none of it is passed on without the network.
 NETWORK = (
-    KEY,
-    "WANDB_BASE_URL",
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
 )
@@ -29,8 +29,9 @@ def main() -> None:
     """Make or find the environment and become the program; what is lacking is recorded."""
     path = Path(sys.argv[1])
     asked = request.load(path)
-    if asked.online and not os.environ.get(KEY):
-        leave_absent(asked, f"unmet: no {KEY} in the environment, which WANDB_MODE=online needs")
+    if asked.online and (lacking := [name for name in NEEDED[asked.mirror] if not os.environ.get(name)]):
+        which = f"{asked.mirror.upper()}_MODE=online"
+        leave_absent(asked, f"unmet: no {' and no '.join(lacking)} in the environment, which {which} needs")
     pins = PINS[asked.mirror]
     stacks = Path(asked.stacks)
     try:
@@ -38,9 +39,9 @@ def main() -> None:
         stack, _ = environment.made(pins, stacks, stacks / f"{asked.mirror}.log", asked.offline)
     except (SourceError, OSError) as error:
         # uv's own words may hold an index's address; they stay outside the run.
-        lacking = ", ".join(f"`{pin}`" for pin in pins["requirements"])
+        wanted = ", ".join(f"`{pin}`" for pin in pins["requirements"])
         said = f"build/{request.FOLDER}/{asked.mirror}.log"
-        leave_absent(asked, f"unmet: no environment with {lacking} ({type(error).__name__}); uv's words are in {said}")
+        leave_absent(asked, f"unmet: no environment with {wanted} ({type(error).__name__}); uv's words are in {said}")
     python = Path(stack["python"])
     program = Path(__file__).with_name("program.py")
     # -P: the program's folder is no place to import from, its modules have everyday names.
@@ -57,7 +58,8 @@ def environment_for(asked: Request, python: Path) -> dict[str, str]:
     """The program's whole environment: its home, caches and settings lie in the run directory."""
     scratch = asked.folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    passed = (*ALWAYS, *(NETWORK if asked.online else ()))
+    online = (*NETWORK, *NEEDED[asked.mirror], *OWN[asked.mirror])
+    passed = (*ALWAYS, *(online if asked.online else ()))
     return {
         **{name: os.environ[name] for name in passed if name in os.environ},
         **environment_of(python),

@@ -20,7 +20,7 @@ from kassay.errors import KassayError
 from kassay.mirror import cursor, request
 from kassay.mirror.request import EXIT_SENT, EXIT_TOLD, Request, append_health
 from kassay.mirror.rows import Row, Rows
-from kassay.mirror.service import SERVICES, Service
+from kassay.mirror.service import Service, service_of
 
 PERIOD_S = 0.2  # how often the events are looked at
 LIMIT_S = 300  # longest time in one round of calls to the service: W&B's own limit for opening a run is 90 s
@@ -75,7 +75,7 @@ def mirror(asked: Request) -> None:
         waiting += rows.fresh()
         # A copy on this disk is as the cursor says; what a service on the network holds only it knows.
         if service is None and (rows.count > known.events or asked.online):
-            service = SERVICES[asked.mirror](asked, known)
+            service = service_of(asked, known)
         if service is not None:
             for row in waiting:
                 if row.number >= service.held:

@@ -37,7 +37,7 @@ class Request:
     """One mirror of one run."""
 
     mirror: str  # wandb or trackio
-    mode: str  # online or offline; trackio is a file on this disk, always offline
+    mode: str  # online or offline
     project: str
     entity: str  # empty: the service's default
     run_dir: str
@@ -81,8 +81,8 @@ def asked(run_dir: Path, settings: "dict[str, Setting]") -> list[Request]:
         mode, project, entity = (str(settings[name].value) for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY"))
         found.append(Request(mirror="wandb", mode=mode, project=project, entity=entity, **common))
     if settings["TRACKIO"].value:
-        project = str(settings["TRACKIO_PROJECT"].value)
-        found.append(Request(mirror="trackio", mode="offline", project=project, entity="", **common))
+        mode, project = (str(settings[name].value) for name in ("TRACKIO_MODE", "TRACKIO_PROJECT"))
+        found.append(Request(mirror="trackio", mode=mode, project=project, entity="", **common))
     return found
 
 

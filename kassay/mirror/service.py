@@ -7,11 +7,14 @@ wandb online   the run id is derived from the run; `resume` makes W&B tell its l
 wandb offline  W&B cannot resume a local copy, and `wandb sync` of a run that exists overwrites it. So the one copy in
                mirror/wandb is written whole, aside, and replaces the one before when it is finished.
 trackio        a table on this disk, written in order and in transactions; its last step is read before and after.
+trackio online rows go to the server one by one, each with an id made of the run and its number: the server takes an id
+               once. Its own client would keep what failed and send it later under other ids, so it is not used here.
 """
 
 import importlib
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +25,8 @@ from kassay.mirror.request import Request
 from kassay.mirror.rows import Row, summary_of
 
 ID_CHARS = 16
+SETTLE_S = 5.0  # how long a server may take to write what it has taken
+SETTLE_PERIOD_S = 0.1
 WITHHELD = "withheld"  # in place of names of the machine and its user
 # What W&B would collect otherwise: console output, code, git state, jobs, machine, packages, system metrics, account.
 QUIET: dict[str, Any] = {
@@ -75,7 +80,7 @@ class Wandb:
             mode=request.mode,
             project=request.project,
             entity=request.entity or None,
-            id=digest.of_value([config["run"], config["created_at"], config["plan_hash"]])[:ID_CHARS],
+            id=id_of(config),
             name=config["run"],
             config=config,
             dir=str(making),
@@ -142,4 +147,54 @@ class Trackio:
         return "trackio"
 
 
-SERVICES: dict[str, type[Wandb] | type[Trackio]] = {"wandb": Wandb, "trackio": Trackio}
+class TrackioServer:
+    """A run on a trackio server."""
+
+    def __init__(self, request: Request, cursor: Cursor) -> None:
+        remote = importlib.import_module("trackio.remote_client")
+        self.config = summary_of(Path(request.run_dir))
+        self.project, self.id = request.project, id_of(self.config)
+        self.client = remote.RemoteClient(
+            os.environ["TRACKIO_SERVER_URL"], write_token=os.environ["TRACKIO_WRITE_TOKEN"]
+        )
+        self.held = self.sent = self.arrived()
+
+    def arrived(self) -> int:
+        """How many events the server holds from the first on; with a hole among them all are offered again."""
+        told = self.client.predict(api_name="/get_run_summary", project=self.project, run_id=self.id)
+        return int(told["num_logs"]) if told["num_logs"] and told["num_logs"] == told["last_step"] + 1 else 0
+
+    def send(self, row: Row) -> None:
+        """Send one row and wait for the answer."""
+        entry = {
+            "project": self.project,
+            "run": self.config["run"],
+            "run_id": self.id,
+            "metrics": row.values,
+            "step": row.number,
+            "config": self.config,
+            "log_id": f"{self.id}-{row.number}",
+        }
+        self.client.predict(api_name="/bulk_log", logs=[entry], hf_token=None)
+        self.sent = row.number + 1
+
+    def close(self, crashed: bool) -> str:
+        """Ask the server what it holds: it may queue what it has taken."""
+        deadline = time.monotonic() + SETTLE_S
+        while (arrived := self.arrived()) != self.sent:
+            if time.monotonic() > deadline:
+                raise Undelivered(f"the trackio server holds {arrived} of {self.sent} events")
+            time.sleep(SETTLE_PERIOD_S)
+        return ""
+
+
+def id_of(config: dict[str, Any]) -> str:
+    """The id of a run in a service, the same for every mirror of it."""
+    return digest.of_value([config["run"], config["created_at"], config["plan_hash"]])[:ID_CHARS]
+
+
+def service_of(request: Request, cursor: Cursor) -> Service:
+    """The copy that a request asks for, opened."""
+    if request.mirror == "wandb":
+        return Wandb(request, cursor)
+    return TrackioServer(request, cursor) if request.online else Trackio(request, cursor)

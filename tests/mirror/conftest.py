@@ -64,6 +64,7 @@ def settings(**given: Any) -> dict[str, Setting]:
         "WANDB_PROJECT": "toy",
         "WANDB_ENTITY": "",
         "TRACKIO": False,
+        "TRACKIO_MODE": "offline",
         "TRACKIO_PROJECT": "toy",
     }
     return {name: Setting(value=value, origin="user", where="") for name, value in {**known, **given}.items()}

@@ -3,13 +3,17 @@
 import json
 import platform
 import shutil
+import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from kassay.mirror import launch, request
+from kassay.mirror import start as driver
 from kassay.mirror.rows import seconds
 from kassay.mirror.start import resend
 from tests.conftest import Project
@@ -22,8 +26,9 @@ TOKENS = {
     "HF_TOKEN": "hf_plantedtoken",
     "HTTPS_PROXY": "http://user:plantedproxy@127.0.0.1:9",
     "AWS_SECRET_ACCESS_KEY": "plantedaws",
+    "TRACKIO_WRITE_TOKEN": "plantedwritetoken",
 }
-SECRETS = [KEY, "hf_plantedtoken", "plantedproxy", "plantedaws"]
+SECRETS = [KEY, "hf_plantedtoken", "plantedproxy", "plantedaws", "plantedwritetoken"]
 
 
 def secrets() -> list[str]:
@@ -146,3 +151,88 @@ def test_trackio(toy: Project, real: Path, monkeypatch: pytest.MonkeyPatch) -> N
     rows = [(step, row) for step, row in json.loads(read.stdout.splitlines()[-1])]
     assert same_events(went.directory, rows)
     assert holding(went.directory, SECRETS) == []
+
+
+TRACKIO_SERVER = """
+import sys, trackio
+trackio.show(open_browser=False, block_thread=False, host="127.0.0.1", server_port=int(sys.argv[1]))
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def trackio_python(real: Path) -> Path:
+    """The interpreter of the mirror's trackio."""
+    (python,) = [path for path in real.glob("[0-9a-f]*/bin/python") if (path.parent / "trackio").exists()]
+    return python
+
+
+@pytest.fixture
+def trackio_port(trackio_python: Path, tmp_path: Path) -> Iterator[int]:
+    """A trackio server of its own on this machine: trackio's, with its write token."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    home = {"HOME": str(tmp_path), "TRACKIO_DIR": str(tmp_path / "server"), "HF_HUB_OFFLINE": "1"}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [str(trackio_python), "-c", TRACKIO_SERVER, str(port)],
+        env={**home, "TRACKIO_WRITE_TOKEN": TOKENS["TRACKIO_WRITE_TOKEN"]},
+        stdin=pipe,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert soon(lambda: answers(port), 30.0), "trackio's server does not answer"
+        yield port
+    finally:
+        process.communicate()
+
+
+def answers(port: int) -> bool:
+    """Whether something listens."""
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def rows_at(port: int, run: str) -> list[tuple[int, dict[str, object]]]:
+    """What a trackio server holds of a run."""
+    asked = json.dumps({"args": [], "kwargs": {"project": "toy", "run": run}}).encode()
+    typed = {"Content-Type": "application/json"}
+    with urlopen(Request(f"http://127.0.0.1:{port}/api/get_logs", asked, typed)) as answer:
+        return [(row["step"], row) for row in json.load(answer)["data"]]
+
+
+def test_trackio_online(toy: Project, trackio_port: int, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, server)
+    monkeypatch.delenv("HTTPS_PROXY")
+    chosen = settings(TRACKIO=True, TRACKIO_MODE="online")
+    monkeypatch.setattr(driver, "FINISH_S", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # it accepts, and never says a word
+        monkeypatch.setenv("TRACKIO_SERVER_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        went = Mirrored(toy, chosen)
+    assert (went.ended, health(went.directory)[-1].state) == (ENDED, "hung")
+    for url, token, said in (
+        (f"http://127.0.0.1:{trackio_port}", "wrong", "HTTPStatusError in `raise_for_status`"),
+        (
+            "http://127.0.0.1:9",
+            TOKENS["TRACKIO_WRITE_TOKEN"],
+            "ConnectionError in `__init__` (trackio/remote_client.py:",
+        ),
+    ):
+        monkeypatch.setenv("TRACKIO_SERVER_URL", url)
+        monkeypatch.setenv("TRACKIO_WRITE_TOKEN", token)
+        (told,) = resend(went.directory, chosen)
+        assert (told.state, told.events) == ("failed", 0) and told.reason.startswith(said)
+    monkeypatch.setenv("TRACKIO_SERVER_URL", f"http://127.0.0.1:{trackio_port}?write_token=plantedwritetoken")
+    monkeypatch.setenv("TRACKIO_WRITE_TOKEN", TOKENS["TRACKIO_WRITE_TOKEN"])
+    for _ in range(2):
+        (told,) = resend(went.directory, chosen)
+        assert (told.state, told.events, told.reason) == ("sent", len(events(went.directory)), "")
+        assert same_events(went.directory, rows_at(trackio_port, went.directory.name))
+        (went.directory / request.FOLDER / "trackio.cursor.json").unlink()  # as if it had died before it could write it
+    assert Mirrored(toy, chosen).directory == went.directory, "a later session adds its events"
+    assert same_events(went.directory, rows_at(trackio_port, went.directory.name))
+    assert holding(went.directory, secrets()) == []
+    monkeypatch.delenv("TRACKIO_SERVER_URL")
+    (told,) = resend(went.directory, chosen)
+    assert told.reason == "unmet: no TRACKIO_SERVER_URL in the environment, which TRACKIO_MODE=online needs"
