@@ -51,12 +51,12 @@ def bound_panel(name: str, gates: Sequence[GateRecord], style_of: dict[str, Styl
         axes.set_yticks(ticks, labels, fontsize=10.5)
         axes.set_ylim(row - 0.3, -0.8)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(one_line(gates[0].statistic, 60))
+        axes.set_xlabel(tick(one_line(gates[0].statistic), 40))
         axes.set_title(tick(one_line(name)))
         label = f"{gates[0].statistic} on {gates[0].endpoint}, margin {limit_of(gates[0])}: " + "; ".join(
             f"{name_of(gate, gates)} on {gate.model} {reached(gate)}: {gate.verdict}" for gate in gates
         )
-        return drawn(f"bounds-{slug(name)}", label, made)
+        return drawn(f"bounds-{name}", label, made)
 
 
 def name_of(gate: GateRecord, gates: Sequence[GateRecord]) -> str:
@@ -73,11 +73,6 @@ def reached(gate: GateRecord) -> str:
     )
 
 
-def slug(text: str) -> str:
-    """`text` as part of an id."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())[:40]
-
-
 def bound_row(axes: Any, row: float, gate: GateRecord, style: Style) -> None:
     """One gate: bounds as a line with ends, estimate as the recipe's marker, its verdict at the right edge."""
     axes.plot(
@@ -90,7 +85,9 @@ def bound_row(axes: Any, row: float, gate: GateRecord, style: Style) -> None:
         zorder=3,
     )
     axes.plot([gate.estimate], [row], markersize=5, zorder=4, **style.points())
-    axes.annotate(one_line(gate.verdict, 16), (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=10)
+    axes.annotate(
+        tick(one_line(gate.verdict), 16), (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=10
+    )
 
 
 def bound_axis(axes: Any, gates: Sequence[GateRecord], margin: float) -> None:

@@ -5,6 +5,7 @@ both themes and nothing is drawn twice. Equal input gives equal bytes: ids come 
 the figure's name, and no date is written. Text stays text.
 """
 
+import hashlib
 import io
 import re
 import warnings
@@ -14,7 +15,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from kassay.report.words import clean
+from kassay.report.words import clean, harmless
 
 # Placeholder -> CSS variable (kassay.report.style). Each has a light and a dark value of equal rank in contrast.
 INK, SOFT, RULE, PAPER = "#010101", "#020202", "#030303", "#040404"
@@ -54,6 +55,7 @@ SETTINGS: Any = {
     "hatch.linewidth": 0.9,
     "figure.constrained_layout.use": True,
 }
+LONGEST_ID = 48
 POINTS_PER_INCH = 72  # one point of the drawing is one CSS pixel
 
 
@@ -108,13 +110,20 @@ def figure(width_px: int, height_px: int) -> Figure:
 
 
 def drawn(name: str, label: str, made: Figure) -> Drawing:
-    """The figure as inline SVG."""
+    """The figure as inline SVG; ids are safe and unique whatever the name holds."""
+    name = safe_id(name)
     buffer = io.StringIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # the page's font has what DejaVu may lack
         made.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     width_px = round(made.get_figwidth() * POINTS_PER_INCH)
     return Drawing(name=name, label=clean(label), svg=svg_of(buffer.getvalue(), name, width_px), width_px=width_px)
+
+
+def safe_id(name: str) -> str:
+    """`name` as an id: letters, digits and dashes; one that has others, or is long, ends with a part of its digest."""
+    plain = re.sub(r"[^A-Za-z0-9-]", "-", name)[:LONGEST_ID]
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:8]}"
 
 
 def svg_of(text: str, name: str, width_px: int) -> str:
@@ -132,7 +141,7 @@ def svg_of(text: str, name: str, width_px: int) -> str:
     body = re.sub(r"font-family: [^;\"]*", "font-family: var(--sans)", body)
     for placeholder, variable in VARIABLES.items():
         body = body.replace(placeholder, variable)
-    return body.strip()
+    return harmless(body.strip())
 
 
 context = matplotlib.rc_context

@@ -47,13 +47,13 @@ table { border-collapse: collapse; font-size: .86rem; line-height: 1.35; font-va
   overflow-wrap: normal; }
 caption { text-align: left; padding-bottom: .35rem; }
 caption span { display: block; max-width: calc(100vw - 2rem); }
-th, td { padding: .26rem .7rem .26rem 0; text-align: left; vertical-align: baseline; }
+th, td { padding: .26rem .55rem .26rem 0; text-align: left; vertical-align: baseline; }
 th { font-weight: 600; } th[scope=row] { white-space: nowrap; }
 thead th { border-bottom: 1px solid var(--ink); vertical-align: bottom; font-size: .8rem; color: var(--soft); }
 table { border-bottom: 1px solid var(--ink); }
 tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child { border-top: 0; }
 .n { text-align: right; white-space: nowrap; }
-.free { min-width: 15rem; max-width: 30rem; overflow-wrap: anywhere; }
+.free { min-width: 12.5rem; max-width: 30rem; overflow-wrap: anywhere; }
 .word { font-weight: 600; white-space: nowrap; color: var(--none); }
 .word.good { color: var(--good); } .word.bad { color: var(--bad); } .word.open { color: var(--open); }
 .sub { display: block; color: var(--soft); font-size: .78rem; font-weight: 400; }

@@ -55,7 +55,12 @@ def clean(value: object, longest: int = LONGEST_TEXT) -> str:
     """`value` as text without anything that acts on its display; what is cut is said."""
     text = str(value)
     cut = f"… ({len(text):,} characters)" if len(text) > longest else ""
-    return UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text[:longest]) + cut
+    return harmless(text[:longest]) + cut
+
+
+def harmless(text: str) -> str:
+    """`text` with what acts on its display spelled out."""
+    return UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def one_line(value: object, longest: int = 300) -> str:
@@ -68,9 +73,9 @@ def title(recipe: str) -> str:
     return TITLES.get(recipe) or one_line(recipe, 60)
 
 
-def tick(text: str) -> str:
-    """A name in a figure, at most LONGEST_TICK characters long, so that the axes keep their room."""
-    return text if len(text) <= LONGEST_TICK else f"{text[: LONGEST_TICK - 1]}…"
+def tick(text: str, longest: int = LONGEST_TICK) -> str:
+    """A name in a figure, at most so many characters long, so that the axes keep their room."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def number(value: float | None, digits: int = 3) -> str:

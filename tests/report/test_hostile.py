@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -11,39 +11,15 @@ import pytest
 from kassay.record import Record
 from kassay.report.words import clean
 from tests.report.fabricate import MODELS, STUDY, FakeRun, closing, records_of
+from tests.report.hostile import EVIL, hostile_run, poisoned, swollen_run
 from tests.report.page import Page
 
-EVIL = (
-    "<script>alert('x')</script>\"><b>&amp;`$x_1^2$ \x1b[31mred\x00 \u202eltr\u2066 \ud800 | [a](javascript:b)\n# head"
-)
-WORDS = {"verdict", "state", "endpoint", "schema"}  # also free on disk, but checked apart
-
-
-def poisoned(record: Record, text: str) -> Record:
-    """The record with `text` appended to every string of it, recipes and models left so that they still match."""
-    kept = {"recipe", "candidate", "control", "model", "part", "quantity", "mutation"} | WORDS
-    changed: dict[str, Any] = {}
-    for field in dataclasses.fields(record):
-        value = getattr(record, field.name)
-        if isinstance(value, str) and field.name not in kept:
-            changed[field.name] = value + text
-        elif isinstance(value, list) and value and isinstance(value[0], str):
-            changed[field.name] = [item + text for item in value]
-    return dataclasses.replace(record, **changed)
+ACTS = "\x00\x1b\u202e\u2066"  # what would act on a terminal or turn text around
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> FakeRun:
-    run = FakeRun(tmp_path_factory.mktemp("hostile"))
-    run.write_manifest({EVIL: {"value": EVIL, "origin": EVIL, "where": EVIL}}, overrides=(EVIL,))
-    words = {"timing": "crashed", "sweep": "unmet", "calibrate.robust": "rejected"}
-    for stage in run.stages[:-1]:
-        text = EVIL.replace("\ud800", "")
-        records = [poisoned(record, text) for record in records_of(stage.name)]
-        word = words.get(stage.name, "passed")
-        reason = text if word != "passed" else ""
-        run.end(stage.name, word, reason, records=records, stderr=text, metrics={text: text})
-    return run
+    return hostile_run(tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +38,7 @@ def test_nothing_of_it_is_markup(reports: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", ["report.html", "report.md", "junit.xml"])
 def test_no_control_or_bidirectional_character_is_left(reports: dict[str, str], name: str) -> None:
     text = reports[name]
-    assert not {letter for letter in text if letter in "\x00\x1b\u202e\u2066"}
+    assert not {letter for letter in text if letter in ACTS}
     assert "\\x1b[31mred" in text.replace("\\\\", "\\").replace("\\[", "[")
 
 
@@ -101,6 +77,18 @@ def test_hostile_names_of_recipes_and_models(tmp_path: Path) -> None:
     assert page.open == [] and "script" not in page.texts and len(page.ids) == len(set(page.ids))
 
 
+def test_hostile_words_of_verdicts_states_parts_and_laws(tmp_path: Path) -> None:
+    run = FakeRun(tmp_path)
+    for stage in run.stages[:-1]:
+        text = EVIL.replace("\ud800", "")
+        run.end(stage.name, records=[poisoned(record, text, kept=()) for record in records_of(stage.name)])
+    reports = run.rendered()
+    page = Page(reports["report.html"])
+    assert page.open == [] and "script" not in page.texts and len(page.ids) == len(set(page.ids))
+    for name in ("report.html", "report.md", "junit.xml"):
+        assert not set(reports[name]) & set(ACTS), name
+
+
 def renamed(record: Record, swap: dict[str, str]) -> Record:
     """The record with recipe and model names replaced."""
     fields = ("recipe", "candidate", "model")
@@ -108,10 +96,16 @@ def renamed(record: Record, swap: dict[str, str]) -> Record:
     return dataclasses.replace(record, **changed)
 
 
-def test_a_megabyte_is_cut_and_said(fake_run: FakeRun) -> None:
-    fake_run.end("certify", "crashed", "x" * 1_000_000, records=[], stderr="y" * 1_000_000)
-    html = fake_run.rendered()["report.html"]
-    assert len(html) < 300_000 and "(1,000,000 characters)" in html
+def test_megabytes_are_cut_and_said(tmp_path: Path) -> None:
+    run = swollen_run(tmp_path)
+    started = time.process_time()
+    reports = run.rendered()
+    assert time.process_time() - started < 15
+    html = reports["report.html"]
+    page = Page(html)
+    assert page.open == [] and "script" not in page.texts and "characters)" in html
+    assert len(html) < 1_500_000 and len(reports["report.md"]) + len(reports["junit.xml"]) < 300_000
+    assert "W" * 3000 not in html + reports["report.md"] + reports["junit.xml"]
 
 
 def test_clean() -> None:
