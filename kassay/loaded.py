@@ -13,6 +13,7 @@ from kassay import digest, paths
 
 # Loaded, but not by what a stage does: ourselves (told file by file), the program, what installers put into start-up.
 NO_PACKAGES = {"kassay", "__main__", "__mp_main__", "sitecustomize", "usercustomize", "_distutils_hack", "_virtualenv"}
+NO_PACKAGES |= {"kassay_vllm"}  # plugins/vllm, told file by file too
 MAPS = Path("/proc/self/maps")
 KNOWN = "digests.json"  # in the stack's folder: identity of a file -> its SHA-256
 
@@ -26,7 +27,7 @@ def code(roots: list[Path]) -> dict[str, Path]:
             continue
         path = Path(file).resolve()
         for root in roots:
-            if path.is_relative_to(root) and path.relative_to(root).parts[0] in ("kassay", "stages"):
+            if path.is_relative_to(root) and path.relative_to(root).parts[0] in ("kassay", "stages", "plugins"):
                 found[str(path.relative_to(root))] = path
     return dict(sorted(found.items()))
 
