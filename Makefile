@@ -34,6 +34,7 @@
 #   make gc [NOW=1]                          what under build/ no run needs: list it, delete it
 # Work on kassay
 #   make check                               all tests, in an environment of their own
+#   make docs                                the documentation as a site, build/docs/html; a dead link is an error
 #   make slurm-trial [TRIAL=<profile>]       a study on a throw-away cluster while jobs, a node and the driver are killed
 #   make kill-trial [KILLS=<n>]              the kill campaign of the tests, n times as long (10)
 #   make bench                               the orchestrator beside ninja, doit and snakemake
@@ -48,6 +49,7 @@ PYTHON ?= python3
 # Words of the command line travel in MAKEFLAGS, which make itself quotes: no value is expanded or seen by a shell.
 KASSAY = KASSAY_MAKE=1 PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -m kassay
 CHECK_VENV = build/check
+DOCS_VENV = build/docs/venv
 READ_VENV = build/read
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 VERBS = plan doctor estimate freeze-protocol status watch logs report audit runs compare export gc mirror nightly baseline help menuconfig nconfig oldconfig olddefconfig \
@@ -55,7 +57,7 @@ VERBS = plan doctor estimate freeze-protocol status watch logs report audit runs
 KV_VERBS = kv-size kv-offload kv-traffic
 READ_VERBS = query
 
-.PHONY: run $(VERBS) $(KV_VERBS) $(READ_VERBS) check slurm-trial kill-trial bench bench-cache bench-attention setup FORCE
+.PHONY: run $(VERBS) $(KV_VERBS) $(READ_VERBS) check docs slurm-trial kill-trial bench bench-cache bench-attention setup FORCE
 .NOTPARALLEL:
 
 run: setup
@@ -67,7 +69,7 @@ $(VERBS): setup
 $(KV_VERBS): kv-%: setup
 	@$(KASSAY) kv $*
 
-$(READ_VERBS): setup $(READ_VENV)/.ready
+$(READ_VERBS): $(READ_VENV)/.ready
 	@KASSAY_MAKE=1 PYTHONDONTWRITEBYTECODE= $(READ_VENV)/bin/python -m kassay $@
 
 defconfig-%: export KASSAY_NAME = $*
@@ -87,6 +89,13 @@ $(CHECK_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $
 
 $(READ_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(call whole,$(READ_VENV)),,FORCE)
 	@$(PYTHON) scripts/bootstrap.py $(READ_VENV) read
+
+$(DOCS_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(call whole,$(DOCS_VENV)),,FORCE)
+	@$(PYTHON) scripts/bootstrap.py $(DOCS_VENV) docs
+
+docs: $(DOCS_VENV)/.ready
+	@$(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs/html
+	@echo build/docs/html/index.html
 
 check: $(CHECK_VENV)/.ready
 	@$(CHECK_VENV)/bin/python scripts/check.py

@@ -6,88 +6,34 @@ Exit codes: 0 all passed, 1 something crashed, 2 a user's mistake, 3 something w
 import argparse
 import errno
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from kassay import __version__, configure, paths, runs, watch, words
+from kassay import configure, manual, paths, project, runs, watch, words
 from kassay.configure import say
 from kassay.errors import EXIT_PASSED, EXIT_UNMET, EXIT_USAGE, ConfigError, KassayError
 from kassay.words import Given
 
 # Errors of the machine, not of the program: no space, quota, a read-only or forbidden folder.
 HOST_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-# Verbs that take SYMBOL=value.
-SETTERS = ("defconfig", "plan", "doctor", "estimate", "run", "nightly", "freeze-protocol")
-# What a verb takes beside that: name, the word of make's command line that gives it, help.
-ARGUMENTS: dict[str, list[tuple[str, str | None, str]]] = {
-    "defconfig": [("name", None, "profile, or profile+fragment+…")],
-    "savedefconfig": [("name", "NAME", "profile to write")],
-    "helpconfig": [("sym", "SYM", "symbol")],
-    "randconfig": [("seed", "SEED", "whole number")],
-    "diffconfig": [("a", "A", "file or profile (default: .config.old)"), ("b", "B", "file or profile (.config)")],
-    "run": [
-        ("stage", "STAGE", "stages to run with what they need"),
-        ("force", "FORCE", "stages to run whatever is there"),
-        ("keep", "KEEP", "stages whose stale results are kept"),
-    ],
-    "freeze-protocol": [("again", "AGAIN", "why another protocol is frozen though this one has results")],
-    "status": [("run", "RUN", "run id (default: latest)")],
-    "watch": [("run", "RUN", "run id (default: latest)")],
-    "logs": [("stage", "STAGE", "stage"), ("run", "RUN", "run id (default: latest)")],
-    "report": [("run", "RUN", "run id (default: latest)")],
-    "audit": [("run", "RUN", "run id (default: latest)"), ("tar", "TAR", "an exported run in the place of RUN")],
-    "runs": [("to", "TO", "`json`: a line a run for programs")],
-    "compare": [("a", "A", "run id"), ("b", "B", "run id"), ("to", "TO", "`json`: one document for programs")],
-    "query": [
-        ("sql", "SQL", "one SELECT, SHOW or DESCRIBE (without it: the views)"),
-        ("to", "TO", "table, csv, json or parquet, or a file of that name"),
-        ("run", "RUN", "run id (default: all runs)"),
-    ],
-    "export": [("run", "RUN", "run id (default: latest)"), ("to", "TO", "file (default: <run id>.tar)")],
-    "gc": [("now", "NOW", "1: delete what is listed without it")],
-    "mirror": [("run", "RUN", "run id (default: latest)")],
-    "nightly": [
-        ("run", "RUN", "judge this run only; without it PROFILE, of the command line or the environment, is run"),
-        ("baseline", "BASELINE", "file of the baseline (default: baselines/<profile>.json)"),
-    ],
-    "baseline": [
-        ("run", "RUN", "run id"),
-        ("reason", "REASON", "why this is how it should be"),
-        ("baseline", "BASELINE", "file of the baseline (default: baselines/<profile>.json)"),
-    ],
-}
 
 
 def parser() -> argparse.ArgumentParser:
-    """All verbs with their arguments; the first line of each verb's docstring is its help."""
-    top = argparse.ArgumentParser(prog="kassay", description="declarative, evidence-grade experiments")
-    top.add_argument("--version", action="version", version=f"kassay {__version__}")
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="verb")
-    for verb, function in VERBS.items():
-        made = verbs.add_parser(verb, help=(function.__doc__ or "").splitlines()[0], description=function.__doc__)
-        made.set_defaults(function=function)
-        for name, word, meaning in ARGUMENTS.get(verb, []):
-            if word and verb in SETTERS:
-                made.set_defaults(**{name: None})  # given as WORD=text, among the symbols
-            else:
-                made.add_argument(name, nargs="?" if word else None, help=meaning)
-        if verb == "kv":
-            made.add_argument("words", nargs=argparse.REMAINDER, help="size, offload or traffic; each has its --help")
-        if verb in SETTERS:
-            made.add_argument("variables", nargs="*", metavar="SYMBOL=value", help="Kconfig symbols to set")
-    return top
+    """All verbs with their arguments, as kassay.manual has them."""
+    return manual.parser(VERBS)
 
 
 def taken(arguments: argparse.Namespace) -> Given:
     """The words given; the verb's own go into its arguments. Raises ConfigError for one that it does not take."""
     given = words.given(getattr(arguments, "variables", []))
-    own = {word: name for name, word, _ in ARGUMENTS.get(arguments.verb, []) if word}
+    own = {word: name for name, word, _ in manual.ARGUMENTS.get(arguments.verb, []) if word}
     stray = [word for word in given.arguments if word not in own]
     if arguments.verb == "kv":
         return given  # it reads its words itself: each of its tables has others
-    if arguments.verb not in SETTERS:
+    if arguments.verb not in manual.SETTERS:
         stray += list(given.symbols)
     if stray:
         raise ConfigError(*(f"{arguments.verb} does not take `{word}`" for word in stray), hint="make help")
@@ -185,6 +131,14 @@ def do_baseline(arguments: argparse.Namespace, given: Given) -> int:
     return night.do_baseline(arguments, given)
 
 
+def do_completion(arguments: argparse.Namespace, given: Given) -> int:
+    """Print what makes SHELL complete verbs, profiles, stages, runs and symbols of kassay."""
+    from kassay import completion
+
+    print(completion.script(arguments.shell))
+    return 0
+
+
 def do_kv(arguments: argparse.Namespace, given: Given) -> int:
     """Byte arithmetic of caches: size (slots of a budget), offload (GB/s of a link), traffic (f_KV)."""
     from kassay.kv import size
@@ -221,7 +175,7 @@ def do_export(arguments: argparse.Namespace, given: Given) -> int:
     from kassay.watch import asked_run
 
     run_dir = asked_run(arguments).resolve()
-    target = Path(arguments.to or f"{run_dir.name}.tar")
+    target = Path(arguments.to) if arguments.to else run_dir.with_name(f"{run_dir.name}.tar")
     for line in export(run_dir, target):
         say(line)
     print(paths.shown(target.absolute()))
@@ -265,6 +219,7 @@ VERBS: dict[str, Callable[[argparse.Namespace, Given], int]] = {
     "mirror": do_mirror,
     "nightly": do_nightly,
     "baseline": do_baseline,
+    "completion": do_completion,
     "kv": do_kv,
     "help": configure.do_help,
 }
@@ -276,9 +231,14 @@ def main() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")  # whatever the locale
     try:
+        if "_ARGCOMPLETE" in os.environ:
+            from kassay import completion
+
+            completion.complete(parser())
         arguments = parser().parse_args([words.utf8(word) for word in sys.argv[1:]])
         if arguments.verb != "run":
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `make plan | head` ends in silence
+        project.require(arguments.verb, sys.argv[1:])
         return int(arguments.function(arguments, taken(arguments)))
     except KassayError as error:
         for line in str(error).splitlines():

@@ -20,6 +20,9 @@ from kassay.record import read_lines
 
 WHOLE = "run"
 ENDED = ("passed", "rejected")  # outcomes with a result
+EXPORTED = "tree"  # in an exported run: what its stages read of the trees, by digest
+HEX = re.compile(r"[0-9a-f]{64}")
+STAGE = re.compile(r"[a-z][a-z0-9-]*(?:\.[^/\\\x00-\x1f]+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,30 +62,61 @@ class Run:
             return None
         return self.folder(owner) / ended.artifacts[name].file
 
+    def of_tree(self, reference: str, sha256: object) -> Path | None:
+        """The file or folder of a `tree:` input: the one that an export brought along, else the one of our trees."""
+        if isinstance(sha256, str) and HEX.fullmatch(sha256):
+            brought = self.directory / EXPORTED / sha256 / Path(reference).name
+            if brought.exists():
+                return brought
+        return of_tree(reference)
+
 
 def load(run_dir: Path) -> Run:
     """A run directory with its plan and outcomes. Raises RunError if its plan cannot be read."""
     try:
         stated = json.loads((run_dir / paths.PLAN).read_bytes())
         plan = Plan.from_json(stated)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError(f"{run_dir / paths.PLAN}: not a plan that can be read: {error}") from error
+    if strange := [stage.name for stage in plan.stages if not planned_plainly(stage)]:
+        raise RunError(f"{run_dir / paths.PLAN}: stage {strange[0]!r} is none that a plan could have")
     outcomes: dict[str, Outcome | None] = {}
     unreadable: dict[str, str] = {}
     for stage in plan.stages:
         try:
-            outcomes[stage.name] = outcome.load(paths.stage_dir(run_dir, stage.name))
+            outcomes[stage.name] = found = outcome.load(paths.stage_dir(run_dir, stage.name))
+            if found is not None and (file := leaving(run_dir, stage.name, found)):
+                raise RunError(f"artifact {file!r} is no file of its stage")
         except RunError as error:
             outcomes[stage.name] = None
             unreadable[stage.name] = error.messages[0].replace(f"{run_dir}/", "")
     return Run(directory=run_dir, stated=stated, plan=plan, outcomes=outcomes, unreadable=unreadable)
 
 
+def planned_plainly(stage: Stage) -> bool:
+    """Whether a stage has the form of one: a run may come from anybody, and its names become paths."""
+    texts = (
+        [stage.name, stage.program, *stage.inputs, *stage.inputs.values()] if isinstance(stage.inputs, dict) else [None]
+    )
+    shaped = isinstance(stage.params, dict) and isinstance(stage.argv, list) and all(isinstance(t, str) for t in texts)
+    return shaped and STAGE.fullmatch(stage.name) is not None
+
+
+def leaving(run_dir: Path, stage: str, found: Outcome) -> str:
+    """An artifact whose file does not lie in its stage's directory, whatever it is called; empty if all do."""
+    home = paths.stage_dir(run_dir, stage).resolve()
+    for artifact in found.artifacts.values():
+        if not isinstance(artifact.file, str) or not (home / artifact.file).resolve().is_relative_to(home):
+            return str(artifact.file)
+    return ""
+
+
 def differences(run: Run) -> list[Difference]:
     """Everything that is not as the run states."""
     found = of_plan(run)
     planned = {stage.name for stage in run.plan.stages}
-    for folder in sorted((run.directory / "stages").iterdir()):
+    stages = run.directory / "stages"
+    for folder in sorted(stages.iterdir()) if stages.is_dir() else ():
         if not folder.name.startswith(".") and folder.name not in planned:
             found.append(different(folder.name, "directory", "presence", "there", "not planned"))
     for stage in run.plan.stages:

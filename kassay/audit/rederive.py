@@ -14,7 +14,7 @@ from typing import Any
 
 from kassay import digest, outcome, paths
 from kassay.audit import Audited, Difference, compare
-from kassay.audit.files import Run, different, of_tree
+from kassay.audit.files import Run, different
 from kassay.engine import environment_of, inherited_environment
 from kassay.entry import Stage
 from kassay.errors import RecordError, RunError
@@ -50,8 +50,8 @@ def inputs_of(run: Run, planned: Stage) -> tuple[dict[str, dict[str, str]], list
     inputs: dict[str, dict[str, str]] = {}
     found = []
     for name, reference in planned.inputs.items():
-        path = of_tree(reference) if reference.startswith("tree:") else run.artifact(reference)
         stated = asked.get(name, {}).get("sha256")
+        path = run.of_tree(reference, stated) if reference.startswith("tree:") else run.artifact(reference)
         now = digest.of_path(path) if path is not None and path.exists() else "no such file"
         if path is None or now != stated:
             found.append(different(planned.name, f"input {name}", "sha256", stated, now))

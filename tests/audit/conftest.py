@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.audit.fabricated import fabricate
-
 
 @pytest.fixture(scope="session")
-def clean_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clean_run(judged_run: Path) -> Path:
     """The run as it was made; tests only read it."""
-    return fabricate(tmp_path_factory.mktemp("results"))
+    return judged_run
 
 
 @pytest.fixture
