@@ -33,7 +33,7 @@ class ResidentMemory:
         self.words: tuple[str, ...] = (self.name, str(self.pid))
         self._process: Any = None
         self._statm: int | None = None
-        self._lost: tuple[type[Exception], ...] = (OSError, IndexError)
+        self._lost: tuple[type[Exception], ...] = (OSError,)
         statm = f"{proc}/{self.pid}/statm"  # pages: size, resident, …
         if os.path.exists(statm):
             self._statm = os.open(statm, os.O_RDONLY)  # a query is one call
@@ -43,14 +43,23 @@ class ResidentMemory:
 
         self._process, self._lost = psutil.Process(self.pid), (OSError, psutil.Error)
 
-    def read(self) -> int:
-        """Resident bytes. Raises QueryFailed."""
+    def ask(self) -> object:
+        """The line of /proc, or resident bytes where there is none. Raises QueryFailed."""
         try:
             if self._statm is None:
                 return int(self._process.memory_info().rss)
-            return int(os.pread(self._statm, STATM_BYTES, 0).split()[1]) * PAGE_BYTES
+            return os.pread(self._statm, STATM_BYTES, 0)
         except self._lost as error:
             raise QueryFailed(f"resident memory: {error}") from error
+
+    def bytes_of(self, answer: Any) -> int:
+        """Resident bytes. Raises QueryFailed for a line that says none."""
+        if isinstance(answer, int):
+            return answer
+        try:
+            return int(answer.split()[1]) * PAGE_BYTES
+        except (IndexError, ValueError) as error:
+            raise QueryFailed(f"resident memory: {answer!r} tells none") from error
 
 
 class DeviceMemory:
@@ -67,13 +76,16 @@ class DeviceMemory:
         except nvml.NVMLError as error:
             raise QueryFailed(f"NVML knows no device {uuid}: {error}") from error
 
-    def read(self) -> int:
-        """Bytes that are not free. Raises QueryFailed."""
+    def ask(self) -> object:
+        """What NVML tells of the memory. Raises QueryFailed."""
         try:
-            told = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
+            return self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
         except self._nvml.NVMLError as error:
             raise QueryFailed(f"NVML: {error}") from error
-        return int(told.total) - int(told.free)
+
+    def bytes_of(self, answer: Any) -> int:
+        """Bytes that are not free."""
+        return int(answer.total) - int(answer.free)
 
 
 @dataclass(frozen=True, kw_only=True)

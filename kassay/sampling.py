@@ -15,9 +15,10 @@ import sys
 import time
 
 from kassay import memory_sources
-from kassay.telemetry import FIRST, SAMPLE, Sample, take
+from kassay.telemetry import FIRST, SAMPLE, Asked, samples_of, take
 
-STDIN, STDOUT = 0, 1
+STDIN, STDOUT = [0], 1
+NONE: list[int] = []
 
 
 class UntilInputEnds:
@@ -29,22 +30,22 @@ class UntilInputEnds:
 
     def stopped_by(self, due_ns: int) -> bool:
         """Wait until then, or until the input has ended; whether it has."""
-        readable, _, _ = select.select([STDIN], [], [], max(0, due_ns - time.monotonic_ns()) / 1e9)
-        return bool(readable)
+        left_s = (due_ns - time.monotonic_ns()) / 1e9
+        return bool(select.select(STDIN, NONE, NONE, left_s if left_s > 0 else 0)[0])
 
 
 def main() -> None:
     """Sample, then tell."""
     period_ns, source = int(sys.argv[1]), memory_sources.told(*sys.argv[2:])
-    samples: list[Sample] = []
+    asked: list[Asked] = []
     startup_cpu_ns, began_ns = time.process_time_ns(), time.monotonic_ns()
-    take(source, UntilInputEnds(), samples, lambda: write(FIRST), period_ns)
+    take(source, UntilInputEnds(), asked, lambda: write(FIRST), period_ns)
     cost = {
         "sampler_cpu_ns": time.process_time_ns() - startup_cpu_ns,
         "sampler_wall_ns": time.monotonic_ns() - began_ns,
         "startup_cpu_ns": startup_cpu_ns,
     }
-    rows = [[getattr(sample, name) for name in SAMPLE] for sample in samples]
+    rows = [[getattr(sample, name) for name in SAMPLE] for sample in samples_of(source, asked)]
     write(json.dumps({"samples": rows, "cost": cost}).encode())
 
 

@@ -47,8 +47,11 @@ class Source(Protocol):
     device: str  # `host`, or the GPU's UUID
     words: tuple[str, ...]  # how another process is told which one it is (kassay.memory_sources.told)
 
-    def read(self) -> int:
-        """Bytes in use now. Raises QueryFailed."""
+    def ask(self) -> object:
+        """Ask once; the answer as it comes. Raises QueryFailed."""
+
+    def bytes_of(self, answer: Any) -> int:
+        """Bytes in use by an answer. Raises QueryFailed for one that says nothing."""
 
 
 class Clock(Protocol):
@@ -125,29 +128,49 @@ def query_bounded_gap(answered: Sequence[Sample], opened_ns: int, closed_ns: int
     return max(answered[0].ended_ns - opened_ns, *between, closed_ns - answered[-1].started_ns)
 
 
-def query(source: Source, clock: Clock) -> Sample:
-    """Ask once."""
-    started_ns = clock.now_ns()
-    try:
-        used_bytes, error = source.read(), ""
-    except QueryFailed as failed:
-        used_bytes, error = None, str(failed)
-    return Sample(started_ns=started_ns, ended_ns=clock.now_ns(), used_bytes=used_bytes, error=error)
+Asked = tuple[int, int, object, str]  # start, end, the answer as it came, why there is none
 
 
 def take(
-    source: Source, clock: Clock, samples: list[Sample], first: Callable[[], None], period_ns: int = PERIOD_NS
+    source: Source, clock: Clock, asked: list[Asked], first: Callable[[], None], period_ns: int = PERIOD_NS
 ) -> None:
-    """Append samples on the grid until the clock says that it is over, and one more after that; tell of the first."""
-    samples.append(query(source, clock))
-    first()
-    origin_ns, slot = samples[0].started_ns, 0
+    """Ask on the grid until the clock says that it is over, and once more after that; tell of the first answer.
+
+    Every 20 ms this loop wakes up in cold caches, where each line of Python costs several times what it does when it is
+    warm: that is most of what a sampler takes. So answers are kept as they come, and made samples of when all is over.
+    """
+    ask, now_ns, stopped_by, keep = source.ask, clock.now_ns, clock.stopped_by, asked.append
+    origin_ns = due_ns = now_ns()
+    over = False
     while True:
-        slot = max(slot + 1, -(-(samples[-1].ended_ns - origin_ns) // period_ns))
-        over = clock.stopped_by(origin_ns + slot * period_ns)
-        samples.append(query(source, clock))
+        started_ns = now_ns()
+        try:
+            answer, error = ask(), ""
+        except QueryFailed as failed:
+            answer, error = None, str(failed)
+        ended_ns = now_ns()
+        keep((started_ns, ended_ns, answer, error))
         if over:
             return
+        if len(asked) == 1:
+            origin_ns = due_ns = started_ns
+            first()
+        due_ns = max(due_ns + period_ns, origin_ns - (origin_ns - ended_ns) // period_ns * period_ns)
+        over = stopped_by(due_ns)
+
+
+def samples_of(source: Source, asked: Sequence[Asked]) -> list[Sample]:
+    """What was asked, as samples."""
+    made = []
+    for started_ns, ended_ns, answer, error in asked:
+        used_bytes = None
+        if not error:
+            try:
+                used_bytes = source.bytes_of(answer)
+            except QueryFailed as failed:
+                error = str(failed)
+        made.append(Sample(started_ns=started_ns, ended_ns=ended_ns, used_bytes=used_bytes, error=error))
+    return made
 
 
 class Sampler:

@@ -15,7 +15,18 @@ import pytest
 from kassay import gpus, memory_sources, paths
 from kassay.errors import KassayError
 from kassay.memory_sources import DeviceMemory, ResidentMemory, device_sources, sources
-from kassay.telemetry import LONGEST_GAP_NS, PERIOD_NS, QueryFailed, Sample, Sampler, Window, query_bounded_gap, take
+from kassay.telemetry import (
+    LONGEST_GAP_NS,
+    PERIOD_NS,
+    Asked,
+    QueryFailed,
+    Sample,
+    Sampler,
+    Window,
+    query_bounded_gap,
+    samples_of,
+    take,
+)
 
 MS = 1_000_000
 
@@ -45,7 +56,7 @@ class FakeSource:
     def __init__(self, clock: FakeClock, takes_ns: list[int]) -> None:
         self.clock, self.takes_ns, self.calls = clock, takes_ns, 0
 
-    def read(self) -> int:
+    def ask(self) -> int:
         took = self.takes_ns[min(self.calls, len(self.takes_ns) - 1)]
         self.calls += 1
         self.clock.at_ns += abs(took)
@@ -53,13 +64,17 @@ class FakeSource:
             raise QueryFailed("no answer")
         return self.calls
 
+    def bytes_of(self, answer: int) -> int:
+        return answer
+
 
 def sampled(takes_ns: list[int], stop_ns: int) -> list[Sample]:
     """The samples of a fake run."""
     clock = FakeClock(stop_ns)
-    samples: list[Sample] = []
-    take(FakeSource(clock, takes_ns), clock, samples, lambda: None)
-    return samples
+    asked: list[Asked] = []
+    source = FakeSource(clock, takes_ns)
+    take(source, clock, asked, lambda: None)
+    return samples_of(source, asked)
 
 
 def starts(samples: list[Sample]) -> list[float]:
@@ -210,9 +225,9 @@ def fake_nvml(free: list[int | None], *, up: bool = True, known: tuple[str, ...]
 
 def test_a_device_is_asked_for_all_that_is_not_free_and_a_lost_one_fails() -> None:
     source = DeviceMemory(fake_nvml([30, None]), "GPU-a")
-    assert (source.name, source.device, source.read()) == ("device", "GPU-a", 70)
+    assert (source.name, source.device, source.bytes_of(source.ask())) == ("device", "GPU-a", 70)
     with pytest.raises(QueryFailed, match="GPU is lost"):
-        source.read()
+        source.ask()
 
 
 def test_what_nvml_does_not_answer_for_is_said() -> None:
@@ -260,14 +275,16 @@ def test_absence_is_said_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_proc_and_psutil_tell_the_same(tmp_path: Path) -> None:
     """Taken one after the other they differ by little; without /proc psutil answers."""
     block = np.ones(1 << 23)
-    told = [ResidentMemory().read(), ResidentMemory(proc=str(tmp_path / "none")).read()]
+    told = [one.bytes_of(one.ask()) for one in (ResidentMemory(), ResidentMemory(proc=str(tmp_path / "none")))]
     assert abs(told[0] - told[1]) < 8 << 20 < block.nbytes < min(told)
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "statm").write_text("100 7 3 1 0 9 0\n")
     source = ResidentMemory(7, str(tmp_path))
-    assert source.read() == 7 * memory_sources.PAGE_BYTES and source.words == ("resident", "7")
+    assert source.bytes_of(source.ask()) == 7 * memory_sources.PAGE_BYTES and source.words == ("resident", "7")
+    with pytest.raises(QueryFailed, match="b'' tells none"):
+        source.bytes_of(b"")
     (tmp_path / "7" / "statm").write_text("100 9 3 1 0 9 0\n")
-    assert source.read() == 9 * memory_sources.PAGE_BYTES, "each query reads anew"
+    assert source.bytes_of(source.ask()) == 9 * memory_sources.PAGE_BYTES, "each query reads anew"
 
 
 def test_a_block_however_short_is_covered_at_both_ends() -> None:

@@ -1,6 +1,7 @@
 """Hydra in the driver: a workflow's yaml files, Kconfig symbols as typed values, and the user's overrides.
 
-Each group folder beside workflow.yaml (`study/`, `models/`, `stack/`) is chosen by the Kconfig symbol of its name.
+Each group folder (`study/`, `models/`, `stack/`; where they lie says kassay.config.groups) is chosen by the Kconfig
+symbol of its name.
 `${kconfig:SYMBOL}` gives the typed value. `SET="a.b=c"` takes Hydra's own override grammar. The result is plain data:
 dicts, lists and scalars, nothing of OmegaConf's.
 """
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kassay import paths
+from kassay.config import groups
 from kassay.config.locate import WORKFLOW_FILE, place_of
 from kassay.config.setting import Setting
 from kassay.config.tree import nearest
@@ -96,7 +98,7 @@ def of_hydra(workflow_dir: Path, settings: dict[str, Setting], choices: dict[str
     chosen = [f"{group}={name}" for group, name in choices.items()]
     try:
         with initialize_config_dir(config_dir=str(workflow_dir), version_base="1.3"):
-            return hydra_compose("workflow", overrides=[*chosen, *overrides])
+            return hydra_compose("workflow", overrides=[*groups.search_path(workflow_dir), *chosen, *overrides])
     except (HydraException, OmegaConfBaseException) as error:
         first = str(error).strip().splitlines()[0]
         if overrides:
@@ -177,15 +179,15 @@ def group_choices(workflow_dir: Path, settings: dict[str, Setting]) -> dict[str,
     """The chosen file of every group folder, from the Kconfig symbol of the group's name."""
     chosen = {}
     errors = []
-    for folder in sorted(path for path in workflow_dir.iterdir() if path.is_dir()):
-        name = folder.name.upper()
+    for group, folder in groups.folders(workflow_dir).items():
+        name = group.upper()
         value = str(settings[name].value) if name in settings else ""
         known = sorted(path.stem for path in folder.glob("*.yaml"))
         if name not in settings:
             errors.append(f"{paths.shown(folder)}: no Kconfig symbol `{name}` chooses a file of this group")
         elif value not in known:
             errors.append(f"{paths.shown(folder)}: `{name}` is `{value}`, allowed are {', '.join(known)}")
-        chosen[folder.name] = value
+        chosen[group] = value
     if errors:
         raise ConfigError(*errors)
     return chosen

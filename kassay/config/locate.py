@@ -14,9 +14,13 @@ def place_of(workflow_dir: Path, choices: dict[str, str], key: str) -> str:
     """
     words = [word for part in key.split(".") for word in part.replace("]", "").split("[")]
     file, rest = workflow_dir / WORKFLOW_FILE, words
+    around = workflow_dir.parent
     if words[0] in choices:
-        file, rest = workflow_dir / words[0] / f"{choices[words[0]]}.yaml", words[1:]
-    name = str(file.relative_to(workflow_dir.parent))
+        from kassay.config import groups  # which knows the workflow's file by its name here
+
+        folder = groups.folders(workflow_dir).get(words[0], workflow_dir / words[0])
+        file, rest, around = folder / f"{choices[words[0]]}.yaml", words[1:], folder.parent.parent
+    name = str(file.relative_to(around))
     line = line_of(file, rest)
     return f"{name}:{line}" if line else name
 

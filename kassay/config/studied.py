@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from kassay.config import groups
 from kassay.config.locate import place_of
 from kassay.dotted import flat
 from kassay.study import SCHEMA, decode, examine
@@ -58,7 +59,8 @@ def overruled(workflow_dir: Path, choices: dict[str, str]) -> dict[str, str]:
     """A file that fills a study gives only what is `???` there; another value is changed by SET, which is recorded."""
     if FILL not in choices or "study" not in choices:
         return {}
-    study, given = (raw(workflow_dir / group / f"{choices[group]}.yaml") for group in ("study", FILL))
+    of_group = groups.folders(workflow_dir)
+    study, given = (raw(of_group[group] / f"{choices[group]}.yaml") for group in ("study", FILL))
     there = flat(study)
     taken = [key for key in flat(given) if key in there and there[key] != MISSING]
     return {

@@ -1,8 +1,6 @@
 """The section of the page on serving over HTTP: loads with their failures, the latencies drawn, comparisons, checks."""
 
-import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from kassay.kinds.serving import OK, ServedLoad, ServedRequest, ServingCheck, ServingContrast
 from kassay.report import serving_figures as figures
@@ -10,6 +8,7 @@ from kassay.report.drawing import styles
 from kassay.report.evidence import Report
 from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
 from kassay.report.sections import absent, drawn, word
+from kassay.report.serving_rows import CHECKS, check_rows, counting, grouped, middle, milliseconds
 from kassay.report.serving_words import bad_words, controls, kept_words, load_words, serving_line
 from kassay.report.words import ABSENT, counted, fixed, number, probability, title
 
@@ -22,7 +21,7 @@ NOTE = (
 
 def serving_section(report: Report) -> Markup:
     """Loads, latencies, comparisons, and what another tool said."""
-    loads = [made for made in report.of(ServedLoad) if not made.pilot]
+    loads = counting(report)
     anchor, heading = "serving", "Serving over HTTP"
     if not loads:
         return section(anchor, heading, absent(report, "serving", "loads"))
@@ -62,32 +61,9 @@ def load_table(loads: Sequence[ServedLoad]) -> Markup:
     return table(caption, header, rows, right=range(2, len(header)))
 
 
-def grouped(loads: Sequence[ServedLoad]) -> dict[tuple[str, str], list[ServedLoad]]:
-    """(load, arm) -> its records, control first as the records have it."""
-    found: dict[tuple[str, str], list[ServedLoad]] = {}
-    for name in dict.fromkeys(one.load for one in loads):
-        for one in loads:
-            if one.load == name:
-                found.setdefault((name, one.arm), []).append(one)
-    return found
-
-
 def bad(count: int) -> Content:
     """A count of failures; one that is not zero is marked."""
     return tag("b", f"{count:,}") if count else "0"
-
-
-def middle(values: Sequence[float | None]) -> float | None:
-    """The median of what is there."""
-    there = [value for value in values if value is not None]
-    return statistics.median(there) if there else None
-
-
-def milliseconds(own: Sequence[ServedLoad], quantity: str, share: str) -> str:
-    """The median over the blocks of a time's percentile."""
-    times: list[dict[str, Any]] = [getattr(one, quantity) for one in own]
-    found = middle([time[share] for time in times])
-    return ABSENT if found is None else number(1000 * found)
 
 
 def latency_panels(report: Report, loads: Sequence[ServedLoad]) -> Content:
@@ -139,28 +115,12 @@ def contrast_row(record: ServingContrast) -> list[Markup]:
 def check_table(report: Report) -> Markup | None:
     """What another tool said of the same load."""
     rows = []
-    for record in report.of(ServingCheck):
-        tokens = (
-            f"{record.output_tokens} / {ABSENT if record.server_output_tokens is None else record.server_output_tokens}"
-        )
-        pairs = ((record.ttft_p50_s, record.own_ttft_p50_s), (record.latency_p50_s, record.own_latency_p50_s))
-        times = [" / ".join(ABSENT if value is None else number(1000 * value) for value in pair) for pair in pairs]
-        pace = ABSENT
-        if record.achieved_per_s is not None:
-            pace = f"{number(record.achieved_per_s)}, CV {fixed(record.achieved_gap_cv, 2)}"
+    for record, told in zip(report.of(ServingCheck), check_rows(report.of(ServingCheck)), strict=True):
         said = "; ".join(record.faults)
-        rows.append(
-            [
-                tag("th", f"{record.tool} {record.version}", scope="row"),
-                cell(record.load),
-                *numbers(f"{record.completed} of {record.requests}", f"{record.failed}", tokens, pace, *times),
-                cell([word("fails" if said else "pass"), tag("span", said, class_="sub")], kind="free"),
-            ]
-        )
-    header = ["tool", "load", "completed", "failed", "tokens: tool / server", "requests/s", "TTFT p50: tool / ours"]
-    header += ["latency p50: tool / ours", "agrees"]
+        verdict = cell([word("fails" if said else "pass"), tag("span", said, class_="sub")], kind="free")
+        rows.append([tag("th", told[0], scope="row"), cell(told[1]), *numbers(*told[2:-1]), verdict])
     caption = "The same load by another tool on the control's server, one after the other; times in milliseconds."
-    return table(caption, header, rows, right=range(2, 8)) if rows else None
+    return table(caption, CHECKS, rows, right=range(2, 8)) if rows else None
 
 
 def invalid(loads: Sequence[ServedLoad]) -> Markup | None:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kassay.kinds.matrix import MatrixRow
+from kassay.kinds.serving import ServingCheck, ServingContrast
 from kassay.kinds.timing import BlockRecord
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
+from kassay.report import serving_rows as serving
 from kassay.report.answers import COUNTED, count_rows, published_rows
 from kassay.report.certified import QUALIFIED, amount, limit_of, power_of, qualification_rows
 from kassay.report.closing import REPORT_HTML
@@ -49,6 +51,7 @@ def markdown(report: Report) -> str:
         grid("Matrix", matrix_header(report), [matrix_row(record) for record in report.of(MatrixRow)]),
         contrast_table(report),
         fit_table(report),
+        serving_tables(report),
         figure_tables(report),
         stage_table(report),
         setting_table(report),
@@ -164,6 +167,18 @@ def fit_table(report: Report) -> str:
         for fit in report.of(SaturationRecord)
     ]
     return grid("Saturation", ["context", "recipe", "state", "what may be said", "reached", "half batch"], rows)
+
+
+def serving_tables(report: Report) -> str:
+    """Loads with their failures, comparisons, what another tool said, and loads that are invalid."""
+    loads = serving.counting(report)
+    parts = [
+        grid("Serving: loads, times in milliseconds", serving.LOADS, serving.load_rows(loads)),
+        grid("Serving: comparisons", serving.CONTRASTS, serving.contrast_rows(report.of(ServingContrast))),
+        grid("Serving: by another tool", serving.CHECKS, serving.check_rows(report.of(ServingCheck))),
+        grid("Serving: loads that are invalid", serving.INVALID, serving.invalid_rows(loads)),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def figure_tables(report: Report) -> str:

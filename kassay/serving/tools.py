@@ -9,6 +9,7 @@ Both send greedy requests of a forced length from texts that we give them, each 
 """
 
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from kassay.serving.client import NS_PER_S, Planned, Target
 from kassay.serving.loops import Load
 
 MS_PER_S = 1000
+VLLM_TOTALS = ("num_prompts", "completed", "total_output_tokens")
+VLLM_LISTS = ("output_lens", "ttfts", "itls", "errors", "start_times")  # of --save-detailed, one entry a request
 DROPPED = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # aiperf then takes a folder for the name of a repository
 
 
@@ -146,20 +149,47 @@ def read_aiperf(folder: Path) -> Told:
 
 
 def read_vllm(folder: Path) -> Told:
-    """What `vllm bench serve` left. Raises RunError where it left no report."""
+    """What `vllm bench serve` left with --save-detailed. Raises RunError where it left no report or not all of it.
+
+    Its lists have one entry a request, failed ones included, whose times stand at 0 and are no times. A success without
+    a token or without a time is none: a zero in its place makes a broken server look fast (vllm-project/vllm#5895).
+    Where its totals are not those of its lists the report contradicts itself, and is not complete.
+    """
     body = loaded(folder / "vllm.json")
-    ttfts, gaps = body["ttfts"], body["itls"]
-    good = [index for index, error in enumerate(body["errors"]) if not error]
-    latencies = [(ttfts[index] + sum(gaps[index])) * MS_PER_S for index in good]
+    lists = vllm_lists(body)
+    asked, errors = len(lists["errors"]), lists["errors"]
+    good = [at for at in range(asked) if not errors[at] and lists["output_lens"][at] > 0 and lists["ttfts"][at] > 0]
+    latencies = [(lists["ttfts"][at] + sum(lists["itls"][at])) * MS_PER_S for at in good]
+    tokens = sum(lists["output_lens"][at] for at in good)
+    whole = [body["num_prompts"] == asked, body["completed"] == len(good), body["total_output_tokens"] == tokens]
+    whole.append(body.get("failed", asked - len(good)) == asked - len(good))  # since 0.13 it tells them itself
     return Told(
-        complete=len(body["errors"]) == body["num_prompts"],
-        completed=int(body["completed"]),
-        failed=len(body["errors"]) - int(body["completed"]),
-        output_tokens=int(body["total_output_tokens"]),
-        starts_s=sorted(body.get("start_times", [])),
-        ttft_p50_s=median_s([ttfts[index] * MS_PER_S for index in good]),
+        complete=all(whole),
+        completed=len(good),
+        failed=asked - len(good),
+        output_tokens=tokens,
+        starts_s=sorted(lists["start_times"]),
+        ttft_p50_s=median_s([lists["ttfts"][at] * MS_PER_S for at in good]),
         latency_p50_s=median_s(latencies),
     )
+
+
+def vllm_lists(body: dict[str, Any]) -> dict[str, list[Any]]:
+    """The lists of a detailed report, one entry a request. Raises RunError where one lacks, is short or is no list."""
+    lacking = [name for name in (*VLLM_LISTS, *VLLM_TOTALS) if name not in body]
+    if lacking:
+        told = f"the report of vllm lacks {', '.join(f'`{name}`' for name in lacking)}"
+        raise RunError(told, hint="it is written with --save-result --save-detailed")
+    found = {name: body[name] for name in VLLM_LISTS}
+    sizes = {name: len(value) if isinstance(value, list) else None for name, value in found.items()}
+    if len(set(sizes.values())) != 1 or None in sizes.values():
+        said = ", ".join(f"`{name}` {'no list' if size is None else size}" for name, size in sizes.items())
+        raise RunError(f"the lists of vllm's report are not of the same requests: {said}")
+    gaps = [gap for own in found["itls"] for gap in own]
+    numbers = [*found["ttfts"], *found["start_times"], *found["output_lens"], *gaps]
+    if strange := [value for value in numbers if type(value) not in (int, float) or not 0 <= value < math.inf]:
+        raise RunError(f"vllm's report has {strange[0]!r} where a time or a count from 0 on belongs")
+    return found
 
 
 def loaded(path: Path) -> dict[str, Any]:

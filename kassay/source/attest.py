@@ -25,7 +25,7 @@ from kassay.source.wheel import Wheel
 Wheels = dict[str, tuple[Wheel, Path]]  # source -> its wheel and where that lies
 COMPANIONS = ("cubin", "jit-cache")  # suffixes of packages with a distribution's precompiled kernels
 SHOWN = 5  # files of one distribution
-HINT = "change the pins of workflows/<workflow>/stack, or use another STACK_PYTHON"
+HINT = "change the pins of the stack in workflows/, or use another STACK_PYTHON"
 
 
 def attest(found: Inventory, pins: Pins, wheels: Wheels, before: dict[str, str | None]) -> dict[str, Any]:

@@ -50,7 +50,9 @@ def check(sources: dict[str, dict[str, Any]]) -> None:
         words = [key for key in given if key != "sha256" and not isinstance(source[key], str)]
         errors += [f"source `{name}`: `{key}` is no text; quote it" for key in sorted(words)]
     if errors:
-        raise SourceError(*errors, hint="the stack file is workflows/<workflow>/stack/<stack>.yaml")
+        raise SourceError(
+            *errors, hint="it is <stack>.yaml of workflows/<workflow>/stack, or of workflows/common/stack"
+        )
 
 
 def unpinned(sources: dict[str, dict[str, Any]], requirements: list[str]) -> list[str]:

@@ -110,7 +110,7 @@ def parse(body: dict[str, Any]) -> Pins:
         names = [canonical(facts["distribution"]) for facts in described.values()]
         errors = twice([*names, *(f"{one.name}=={one.version}" for one in {exact(line) for line in lines})])
     if errors:
-        raise SourceError(*errors, hint="change the pins of workflows/<workflow>/stack, or use another STACK_PYTHON")
+        raise SourceError(*errors, hint="change the pins of the stack in workflows/, or use another STACK_PYTHON")
     sources = tuple(
         Source(name=name, **{key: described[name][key] for key in FIELDS} | {"path": Path(described[name]["path"])})
         for name in install

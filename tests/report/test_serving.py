@@ -1,5 +1,6 @@
 """Serving in the reports: failures beside every number, distributions over all requests, nothing of a record acts."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,6 +115,16 @@ def test_failures_are_in_the_first_line_the_table_and_the_figure(run: FakeRun) -
     pages = ended(run, failed=2).rendered()
     said = "2 of 48 requests failed or were empty (K16/V8 fixed under load closed)"
     assert said in pages["report.md"] and "no confirmed gain" in pages["report.md"]
+    rows = [line.split(" | ") for line in pages["report.md"].splitlines() if line.startswith("| closed: ")]
+    assert [(row[1], row[2:5]) for row in rows] == [
+        ("K16/V16 native", ["24", "0", "0"]),
+        ("K16/V8 fixed", ["24", "2", "0"]),
+    ], "failures stand beside every number of a load"
+    compared = [line for line in pages["report.md"].splitlines() if "| latency p95 | closed |" in line]
+    assert len(compared) == 1 and "K16/V8 fixed 2, K16/V16 native 0" in compared[0]
+    assert "| aiperf 0.13.0 | closed | 4 of 4 | 0 | 44 / 43 |" in pages["report.md"]
+    told = json.loads(pages["report.json"])["records"]
+    assert [body["failed"] for body in told if body["schema"].startswith("kassay.serving_gate/")] == [0, 2]
     page = Page(pages["report.html"])
     assert not page.open and "serving" in page.ids and "script" not in page.texts
     rows = [text for text in page.texts["tr"] if text.startswith("closed")]

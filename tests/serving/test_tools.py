@@ -90,21 +90,67 @@ def test_no_report_is_an_error(tmp_path: Path) -> None:
         tools.read_vllm(tmp_path)
 
 
+DETAILED: dict[str, Any] = {  # of `vllm bench serve --save-result --save-detailed`, cut to what is read
+    "num_prompts": 3,
+    "completed": 2,
+    "failed": 1,
+    "total_output_tokens": 64,
+    "output_lens": [32, 0, 32],
+    "ttfts": [0.1, 0.0, 0.3],
+    "itls": [[0.1, 0.1], [], [0.1]],
+    "errors": ["", "refused", ""],
+    "start_times": [5.0, 4.0, 6.0],
+}
+
+
+def vllm_told(folder: Path, **changes: Any) -> tools.Told:
+    """What is read of a report; a change to None takes the field away."""
+    body = {name: value for name, value in {**DETAILED, **changes}.items() if value is not None}
+    (folder / "vllm.json").write_text(json.dumps(body))
+    return tools.read_vllm(folder)
+
+
 def test_vllms_detailed_result_is_read(tmp_path: Path) -> None:
-    body = {
-        "num_prompts": 3,
-        "completed": 2,
-        "total_output_tokens": 64,
-        "ttfts": [0.1, 0.0, 0.3],
-        "itls": [[0.1, 0.1], [], [0.1]],
-        "errors": ["", "refused", ""],
-        "start_times": [5.0, 4.0, 6.0],
-    }
-    (tmp_path / "vllm.json").write_text(json.dumps(body))
-    told = tools.read_vllm(tmp_path)
-    assert (told.complete, told.completed, told.failed, told.output_tokens) == (True, 2, 1, 64)
-    assert told.ttft_p50_s == pytest.approx(0.2) and told.latency_p50_s == pytest.approx(0.35)
-    assert told.starts_s == [4.0, 5.0, 6.0]
+    for changes in ({}, {"failed": None}):  # which older ones do not tell
+        told = vllm_told(tmp_path, **changes)
+        assert (told.complete, told.completed, told.failed, told.output_tokens) == (True, 2, 1, 64)
+        assert told.ttft_p50_s == pytest.approx(0.2) and told.latency_p50_s == pytest.approx(0.35)
+        assert told.starts_s == [4.0, 5.0, 6.0]
+
+
+def test_a_success_of_vllms_without_a_token_or_a_time_is_a_failure(tmp_path: Path) -> None:
+    """Its times of failed requests are zeros, which would pull every median down."""
+    told = vllm_told(tmp_path, output_lens=[32, 0, 0], total_output_tokens=32)
+    assert (told.complete, told.completed, told.failed, told.output_tokens) == (False, 1, 2, 32)
+    assert told.ttft_p50_s == pytest.approx(0.1)
+    assert vllm_told(tmp_path, ttfts=[0.1, 0.0, 0.0]).failed == 2
+    none = vllm_told(tmp_path, errors=["a", "b", "c"], completed=0, failed=3, total_output_tokens=0)
+    assert (none.complete, none.completed, none.ttft_p50_s, none.latency_p50_s) == (True, 0, None, None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"completed": 3}, {"num_prompts": 4}, {"total_output_tokens": 65}, {"failed": 0}],
+)
+def test_a_report_of_vllms_that_contradicts_itself_is_not_complete(tmp_path: Path, changes: dict[str, int]) -> None:
+    assert vllm_told(tmp_path, **changes).complete is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ttfts": None, "start_times": None}, "lacks `ttfts`, `start_times`"),
+        ({"completed": None}, "lacks `completed`"),
+        ({"itls": [[0.1], []]}, "not of the same requests: `output_lens` 3, `ttfts` 3, `itls` 2"),
+        ({"errors": "none"}, "`errors` no list"),
+        ({"ttfts": [0.1, 0.0, float("nan")]}, "nan where a time"),
+        ({"itls": [[0.1, -1.0], [], [0.1]]}, "-1.0 where a time"),
+        ({"output_lens": [32, 0, "32"]}, "'32' where a time or a count"),
+    ],
+)
+def test_a_report_of_vllms_that_is_not_whole_is_an_error(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        vllm_told(tmp_path, **changes)
 
 
 def test_the_character_tokenizer_is_the_models_vocabulary(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_memory_agrees_with_the_geometry(run_stage: Callable[..., Any], robust_s
 
 
 def test_the_studys_limits_of_memory_decide_alone(run_stage: Callable[..., Any], robust_scales: Path) -> None:
-    """A study without ceilings and budget, with another bound on the gap: no study at equal bytes, and its own bound."""
+    """A study without ceilings and budget has no equal bytes, and its own bound on the gap."""
     study = {
         "driver_period_ms": 50, "longest_gap_ms": 9000, "device_ceiling_gib": None, "reserved_ceiling_gib": None,
         "budget_gib": None, "equal_slots_blocks": None, "exempt": [],
@@ -103,7 +103,7 @@ def test_the_studys_limits_of_memory_decide_alone(run_stage: Callable[..., Any],
     for changed, words in (
         (
             {"device_ceiling_gib": 76},
-            "MEMORY_DEVICE_CEILING_GIB` is 76, and the study's `memory.device_ceiling_gib` is N",
+            "MEMORY_DEVICE_CEILING_GIB` is 76, and the study's `memory.device",
         ),
         ({"study_memory": {**study, "equal_slots_blocks": 9}}, "equal_slots_blocks` is 9"),
     ):
