@@ -221,7 +221,9 @@ def load_stage(
 
 
 def unfinished(directory: Path) -> str:
-    """Why a stage has no outcome."""
+    """Why a stage has no outcome; a reused one is a link into the run that executed it, which may be gone."""
+    if directory.is_symlink() and not directory.exists():
+        return f"it was reused from `{directory.readlink()}`, which is not here"
     return "it was started and did not finish" if directory.exists() else "it was never started"
 
 

@@ -24,6 +24,8 @@ def next_command(stage: StageView) -> str:
         return "a result, not an error: read its reason; `make` runs it again when code or settings change"
     if stage.word == "unmet":
         return "`make` on a host that has it; all that passed is kept"
+    if stage.word == NOT_RUN:
+        return "`make` runs it; all that passed is kept"
     if stage.word == "blocked":
         return "`make` when the stage that it needs has passed"
     return "`make` runs it again; all that passed is kept"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from kassay import report
+from kassay import report, schemas
 from kassay.report.document import SCHEMA_FILE, report_json, schema_text
 from tests.report.fabricate import FakeRun, records_of
 
@@ -31,6 +31,11 @@ def test_a_full_and_an_empty_run_are_valid(
 ) -> None:
     for text in (full_reports["report.json"], report_json(fake_run.report())):
         assert [error.message for error in validator.iter_errors(json.loads(text))] == []
+
+
+def test_every_record_in_it_is_valid_by_the_schema_of_its_kind(full_reports: dict[str, str]) -> None:
+    records = json.loads(full_reports["report.json"])["records"]
+    assert len(records) > 50 and [fault for record in records for fault in schemas.validate(record)] == []
 
 
 @pytest.mark.parametrize(

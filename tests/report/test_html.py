@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shutil
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_figures_are_drawn_labelled_and_backed_by_tables(html: str, page: Page) 
         "memory": 1,
     }
     assert len(labels) == len(page.texts["svg"]) == sum(drawn.values())
-    assert sum("data table" in summary for summary in page.texts["summary"]) == 9
+    assert sum("data table" in summary for summary in page.texts["summary"]) == 10
     assert "var(--series-1)" in html and "#050505" not in html and "DejaVu" not in html
 
 
@@ -118,6 +119,14 @@ def test_failures_show_reason_log_and_next_command(fake_run: FakeRun) -> None:
     ):
         assert said in text
     assert "last line: MemoryError: two" in reports["report.md"]
+
+
+def test_a_reused_stage_whose_run_is_gone_is_told_from_one_that_never_ran(fake_run: FakeRun) -> None:
+    fake_run.full()
+    shutil.rmtree(fake_run.directory.parent / EARLIER)
+    reasons = {stage.name: (stage.word, stage.reason) for stage in fake_run.report().run.stages}
+    assert reasons["build"] == ("not run", f"it was reused from `../../{EARLIER}/stages/build`, which is not here")
+    assert reasons["timing"] == ("passed", "")
 
 
 def test_records_of_a_crashed_stage_are_no_evidence(fake_run: FakeRun) -> None:
