@@ -24,7 +24,7 @@ from kassay.stats.hill import hill_curve
 BEYOND = 4.0  # curves are dashed up to this multiple of the largest batch
 JITTER = 0.06  # of a factor in batch: repetitions side by side, in x only
 PANEL_PX = (466, 330)
-RATIOS_PX = 560
+RATIOS_PX = 466
 WIDE_RATIOS = 3.0  # largest over smallest ratio beyond which their axis is logarithmic
 CURVE_POINTS = 200
 
@@ -154,7 +154,7 @@ def ratio_axis(axes: Any, measured: Sequence[ContrastRecord]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.grid(True, axis="x")
-    axes.set_xlabel(f"rate / rate of the control, within a block (right of 1: faster{unit})")
+    axes.set_xlabel(f"rate / rate of the control in a block (right of 1: faster{unit})")
 
 
 def ratio_row(axes: Any, row: int, record: ContrastRecord, style: Style) -> None:

@@ -24,8 +24,8 @@ def law_part(report: Report) -> list[Markup]:
         panels += [law_figures.step_panel(law) for law in affine]
         panels.append(law_figures.residual_panel(own))
     caption = (
-        "Left: if the affine step time a + c B + d B T holds, points of all contexts lie on one line. Right: residuals "
-        "of each law on the same points in the same space. AICc compares them in sample and proves none; RSS alone "
+        "Step time: if the affine law a + c B + d B T holds, points of all contexts lie on one line. Residuals: of "
+        "each law on the same points in the same space. AICc compares them in sample and proves none; RSS alone "
         "favours the law with more parameters."
     )
     return [
@@ -33,7 +33,29 @@ def law_part(report: Report) -> list[Markup]:
         tag("div", [drawn(panel, None, None) for panel in panels], class_="panels"),
         tag("p", caption, class_="note"),
         law_table(laws),
+        tag("details", tag("summary", "data table: step time and residuals of every point"), point_table(laws)),
     ]
+
+
+def point_table(laws: tuple[LawRecord, ...]) -> Markup:
+    """Every point of every recipe: measured step time, and what each law leaves of it."""
+    names = list(dict.fromkeys(law.law for law in laws))
+    rows = []
+    for recipe in dict.fromkeys(law.recipe for law in laws):
+        own = {law.law: law for law in laws if law.recipe == recipe}
+        first = next(iter(own.values()))
+        for place, step_s in enumerate(first.steps_s):
+            left = (number(own[name].residuals[place]) if name in own else ABSENT for name in names)
+            rows.append(
+                [
+                    tag("th", title(recipe), scope="row"),
+                    *numbers(f"{first.contexts_tokens[place]:,}", str(first.batches[place]), number(1e3 * step_s, 4)),
+                    *numbers(*left),
+                ]
+            )
+    header = ["recipe", "context", "batch", "step (ms)", *names]
+    caption = "Measured step time of each point, and its residual under each law."
+    return table(caption, header, rows, right=range(1, len(header)))
 
 
 def law_table(laws: tuple[LawRecord, ...]) -> Markup:

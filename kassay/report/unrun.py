@@ -17,6 +17,7 @@ from kassay.report.markup import Markup, cell, prose, section, table, tag
 from kassay.report.model import NOT_RUN, RunView
 from kassay.report.words import counted, listed, one_line, title
 
+VOID = (NOT_RUN, "invalidated")  # verdicts of a record in which nothing was concluded
 UNRUN = ["what", "row", "result", "reason"]
 
 
@@ -27,6 +28,7 @@ class PlannedRow:
     kind: str  # what it is, singular
     row: str
     reason: str  # empty where there is a result
+    word: str  # `not run`, or what its record says of it, where nothing was concluded
 
 
 def planned_results(report: Report) -> list[PlannedRow]:
@@ -58,7 +60,9 @@ def certificates(report: Report) -> Iterable[PlannedRow]:
     for name in planned_rows(report.run):
         for model in report.run.models:
             reason = "" if (name, model) in there else why(report.run, "certify")
-            yield PlannedRow(kind="certificate", row=f"{title(name)} on {one_line(model, 60)}", reason=reason)
+            yield PlannedRow(
+                kind="certificate", row=f"{title(name)} on {one_line(model, 60)}", reason=reason, word=NOT_RUN
+            )
 
 
 def gates(report: Report) -> Iterable[PlannedRow]:
@@ -72,11 +76,11 @@ def gates(report: Report) -> Iterable[PlannedRow]:
             for name in names:
                 reason = "" if (model, candidate, control, name) in there else why(report.run, "certify")
                 row = f"{one_line(name, 60)}: {title(candidate)} against {title(control)} on {one_line(model, 60)}"
-                yield PlannedRow(kind="gate", row=row, reason=reason)
+                yield PlannedRow(kind="gate", row=row, reason=reason, word=NOT_RUN)
 
 
 def comparisons(report: Report) -> Iterable[PlannedRow]:
-    """Every comparison of the timed family; one that its stage itself calls not run keeps that reason."""
+    """Every comparison of the timed family; one that is itself recorded as not run or invalidated keeps its reason."""
     study = report.run.study
     pairs, timing = study.get("comparisons", {}), study.get("timing", {})
     made = {(record.candidate, record.control): record for record in report.of(ContrastRecord)}
@@ -84,8 +88,13 @@ def comparisons(report: Report) -> Iterable[PlannedRow]:
         pair = pairs.get(name, {})
         candidate, control = str(pair.get("candidate", name)), str(pair.get("control", report.run.control))
         record = made.get((candidate, control))
-        reason = why(report.run, "contrast") if record is None else record.reason if record.verdict == NOT_RUN else ""
-        yield PlannedRow(kind="comparison", row=f"{title(candidate)} against {title(control)}", reason=reason)
+        row = f"{title(candidate)} against {title(control)}"
+        if record is None:
+            yield PlannedRow(kind="comparison", row=row, reason=why(report.run, "contrast"), word=NOT_RUN)
+        elif record.verdict in VOID:
+            yield PlannedRow(kind="comparison", row=row, reason=record.reason, word=one_line(record.verdict, 40))
+        else:
+            yield PlannedRow(kind="comparison", row=row, reason="", word=NOT_RUN)
 
 
 def sweeps(report: Report) -> Iterable[PlannedRow]:
@@ -95,7 +104,7 @@ def sweeps(report: Report) -> Iterable[PlannedRow]:
     for tokens in plan.get("contexts_tokens", []):
         for recipe in plan.get("arms", []):
             reason = "" if (recipe, tokens) in there else why(report.run, "saturation")
-            yield PlannedRow(kind="sweep", row=f"{title(recipe)} at {tokens:,} tokens", reason=reason)
+            yield PlannedRow(kind="sweep", row=f"{title(recipe)} at {tokens:,} tokens", reason=reason, word=NOT_RUN)
 
 
 def of_recipes(report: Report, program: str, kind: str, there: set[tuple[str, str]]) -> Iterable[PlannedRow]:
@@ -104,7 +113,9 @@ def of_recipes(report: Report, program: str, kind: str, there: set[tuple[str, st
         model = str(stage.params.get("model", ""))
         for recipe in stage.params.get("recipes", []):
             reason = "" if (model, recipe) in there else why(report.run, program, model)
-            yield PlannedRow(kind=f"{kind} row", row=f"{title(recipe)} on {one_line(model, 60)}", reason=reason)
+            yield PlannedRow(
+                kind=f"{kind} row", row=f"{title(recipe)} on {one_line(model, 60)}", reason=reason, word=NOT_RUN
+            )
 
 
 def coverage_line(report: Report) -> str:
@@ -130,7 +141,7 @@ def of_kind(kind: str, rows: list[PlannedRow]) -> str:
 
 def unrun_rows(report: Report) -> list[list[str]]:
     """Every planned row without a result, as text."""
-    return [[row.kind, row.row, NOT_RUN, one_line(row.reason)] for row in planned_results(report) if row.reason]
+    return [[row.kind, row.row, row.word, one_line(row.reason)] for row in planned_results(report) if row.reason]
 
 
 def unrun_section(report: Report) -> Markup | None:

@@ -1,7 +1,10 @@
 """Every planned row is visible: one without a result says `not run` and why, in the page, the text and a count."""
 
+import dataclasses
 import json
 from typing import Any
+
+import pytest
 
 from kassay.kinds.verdict import CertificateRecord, GateRecord
 from kassay.report.unrun import coverage_line, unrun_rows, unrun_section
@@ -56,17 +59,16 @@ def test_a_stage_that_passed_and_left_a_row_out_is_found(fake_run: FakeRun) -> N
     assert {row[3] for row in unrun_rows(report)} == {"the stage left no record of it"}
 
 
-def test_reasons_are_those_of_the_stage_or_of_the_record(fake_run: FakeRun) -> None:
+@pytest.mark.parametrize("word", ["not run", "invalidated"])
+def test_reasons_are_those_of_the_stage_or_of_the_record(fake_run: FakeRun, word: str) -> None:
     fake_run.full()
     fake_run.end("saturation", "blocked", "`sweep` was unmet", records=[])
     records = contrast_records({"k16v8-f": 0.93, "k8v8-f": 0.88})
-    records[1] = type(records[1])(
-        **{**vars(records[1]), "verdict": "not run", "reason": "its block was never timed", "ratios": None}
-    )
+    records[1] = dataclasses.replace(records[1], verdict=word, reason="no block of it counts")  # type: ignore[call-arg]
     fake_run.end("contrast", records=records)
-    told = {row[1]: row[3] for row in unrun_rows(fake_run.report())}
-    assert told["K8/V8 fixed against K16/V16 native"] == "its block was never timed"
-    assert told["K16/V8 fixed at 128 tokens"] == "saturation: blocked (`sweep` was unmet)"
+    told = {row[1]: (row[2], row[3]) for row in unrun_rows(fake_run.report())}
+    assert told["K8/V8 fixed against K16/V16 native"] == (word, "no block of it counts")
+    assert told["K16/V8 fixed at 128 tokens"] == ("not run", "saturation: blocked (`sweep` was unmet)")
 
 
 def test_a_recipe_that_memory_did_not_hold_is_named(fake_run: FakeRun) -> None:
