@@ -1,4 +1,4 @@
-"""What `make check` runs, in order, in the environment that make made for it: lint, types, docs, tests.
+"""What `make check` runs, in order, in the environment that make made for it: lint, types, spelling, docs, tests.
 
 Every step runs even if an earlier one failed, so that one call tells all; the exit code is 1 if any failed.
 """
@@ -16,6 +16,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-m"]
 STEPS = {
     "ruff": [BIN / "ruff", "check", "."],
     "mypy": [BIN / "mypy"],
+    "codespell": [BIN / "codespell"],
     "generated docs": [sys.executable, "scripts/docs.py", "--check"],
     "tests, one at a time": [*PYTEST, "clock"],
     "tests, side by side": [*PYTEST, "not clock", "-n", SIDE_BY_SIDE, "--dist", "loadfile"],
