@@ -11,6 +11,7 @@ import pytest
 
 from kassay import digest, paths
 from kassay.audit import audit, audit_tar
+from kassay.audit.files import load
 from kassay.errors import RunError
 from kassay.export import export
 from kassay.export.unpack import unpack
@@ -78,6 +79,10 @@ def test_what_a_judging_stage_read_of_a_tree_goes_along(
     tar = exported(run_dir, tmp_path / "x.tar")
     assert f"{NAME}/tree/{sha256}/figures.jsonl" in names(tar)
     (data / "figures.jsonl").write_text("{} \n")
+    there, found = unpack(tar, fresh(tmp_path))
+    brought = load(there).of_tree("tree:data/figures.jsonl", sha256)
+    assert not found and brought is not None and brought.is_relative_to(there) and digest.of_file(brought) == sha256
+    assert load(there).of_tree("tree:data/figures.jsonl", "../" * 21 + "x") == data / "figures.jsonl"
     assert list(export(run_dir, tmp_path / "y.tar")) == [
         "left out: `tree:data/figures.jsonl` is not what the run has read any more"
     ]

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import kassay.read
 from kassay import paths, schemas
 from kassay.errors import ConfigError, RecordError, RunError
+from kassay.kinds.mirror import MirrorRecord
 from kassay.query import index, opened
 from kassay.query.asking import require_reading
 from kassay.query.output import destination, write
@@ -102,6 +105,41 @@ def test_a_run_that_goes_on_is_read_as_it_is_now(tmp_path: Path) -> None:
     with (directory / "stages/certify/records.jsonl").open("a") as stream:
         stream.write(gate(candidate="k8v8-f").to_json()[50:] + "\n")
     assert [candidate for _, candidate, _ in rows(tmp_path, GATES)] == ["k16v8-f", "k8v8-f"]
+
+
+def test_a_file_that_grows_by_half_lines_is_always_whole_records(tmp_path: Path) -> None:
+    """A writer that is never done with its line, as large records are while the kernel copies them."""
+    directory = run(tmp_path, "a-20261130T000000Z-0", {"certify": Invented(records=[gate()], word=None)})
+    line, stop = (gate(reason="x" * 20_000).to_json() + "\n").encode(), threading.Event()
+
+    def grow() -> None:
+        with (directory / "stages/certify/records.jsonl").open("ab", buffering=0) as stream:
+            while not stop.is_set():
+                stream.write(line[:9_000])
+                time.sleep(0.001)
+                stream.write(line[9_000:])
+
+    writer = threading.Thread(target=grow)
+    writer.start()
+    try:
+        seen = [len(rows(tmp_path, "SELECT reason FROM gates")) for _ in range(4)]
+    finally:
+        stop.set()
+        writer.join()
+    assert seen == sorted(seen) and 1 <= seen[0] < seen[-1]
+
+
+def test_the_health_of_mirrors_is_a_view(tmp_path: Path) -> None:
+    """O16: whatever a mirror did stands beside the run, and changes nothing of it."""
+    directory = run(tmp_path, "a-20261130T000000Z-0", {"certify": Invented(records=[gate()])})
+    health = MirrorRecord(
+        mirror="wandb", at="2026-11-30T00:00:00.000Z", state="failed", events=1, reason="RuntimeError"
+    )
+    (directory / "mirror.jsonl").write_text(health.to_json() + "\n")
+    assert rows(tmp_path, "SELECT run, mirror, state, reason FROM mirror") == [
+        (directory.name, "wandb", "failed", "RuntimeError")
+    ]
+    assert rows(tmp_path, "SELECT state, exit_code FROM runs") == [("ended", 0)]
 
 
 def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
