@@ -1,7 +1,7 @@
 """The section on latency: how long each timed repetition took, as a distribution, recipe beside recipe.
 
 Times are of whole batches, as the cells recorded them: a repetition generates a fixed number of tokens a request.
-Quantiles are linear interpolations of order statistics (Hyndman and Fan type 7), over all blocks together; pilots and
+Quantiles are linear interpolations of order statistics (Hyndman and Fan type 7), over all blocks that count; pilots and
 warm-ups are left out. They are descriptive: what decides are the ratios within blocks.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
-from kassay.kinds.timing import TimingCell
+from kassay.kinds.timing import TIMED, BlockRecord, TimingCell
 from kassay.report.drawing import RULE, SETTINGS, Drawing, Style, context, drawn, figure, styles
 from kassay.report.evidence import Report
 from kassay.report.figures import plain_log_ticks
@@ -24,11 +24,11 @@ MS_PER_NS = 1e-6
 MOST_POINTS = 200  # of a curve; more repetitions are drawn as so many quantiles
 SHARES = (0.05, 0.5, 0.95, 0.99)
 
-Load = tuple[str, int, int, int]  # model, batch, context tokens, output tokens
+Load = tuple[str, str, int, int, int]  # model, name of the load, batch, context tokens, output tokens
 
 CAPTION = (
-    "Share of repetitions that had ended by then; a curve further left is faster. All blocks together, so the drift of "
-    "the host is in it: the comparison that decides is the paired one above."
+    "Share of repetitions that had ended by then; a curve further left is faster. All blocks that count together, so "
+    "the drift of the host is in it: the comparison that decides is the paired one above."
 )
 
 
@@ -36,6 +36,9 @@ def latency_section(report: Report) -> Markup:
     """A distribution for each timed load, and its quantiles."""
     times = times_of(report)
     anchor, heading = "latency", "Latency"
+    if not times and any(not made.pilot for made in report.of(TimingCell)):
+        told = f"No block counts, so nothing is drawn: {left_out(report)}"
+        return section(anchor, heading, tag("p", told, class_="note"))
     if not times:
         return section(anchor, heading, absent(report, "timing", "latencies"))
     style_of = styles(recipes_of(report), control_of(report))
@@ -45,26 +48,36 @@ def latency_section(report: Report) -> Markup:
         placed(latency_panel(rank, load, own, style_of), None, None) for rank, (load, own) in enumerate(times.items())
     ]
     data = tag("details", tag("summary", "data table: quantiles of latency"), quantile_table(times))
-    return section(anchor, heading, tag("div", panels, class_="panels"), tag("p", CAPTION, class_="note"), data)
+    caption = tag("p", f"{CAPTION} {left_out(report)}".strip(), class_="note")
+    return section(anchor, heading, tag("div", panels, class_="panels"), caption, data)
 
 
 def times_of(report: Report) -> dict[Load, dict[str, list[float]]]:
     """Load -> recipe -> milliseconds of every repetition that counts, ascending."""
     found: dict[Load, dict[str, list[float]]] = {}
+    out = {(block.model, block.load, block.block) for block in report.of(BlockRecord) if not block.valid}
     for made in report.of(TimingCell):
         spans = list(zip(made.started_ns, made.ended_ns, strict=False))[made.warmups :]
-        if made.pilot or not spans:
+        if made.pilot or not spans or (made.model, made.load, made.block) in out:
             continue
-        load = (made.model, made.batch, made.context_tokens, made.output_tokens)
+        load = (made.model, made.load, made.batch, made.context_tokens, made.output_tokens)
         own = found.setdefault(load, {}).setdefault(made.recipe, [])
         own += [(ended - started) * MS_PER_NS for started, ended in spans]
     return {load: {recipe: sorted(own) for recipe, own in recipes.items()} for load, recipes in found.items()}
 
 
+def left_out(report: Report) -> str:
+    """How many blocks do not count; empty where all do."""
+    blocks = report.of(BlockRecord)
+    out = sum(not block.valid for block in blocks)
+    return f"{out} of {counted(len(blocks), 'block')} {'does' if out == 1 else 'do'} not count." if out else ""
+
+
 def load_words(load: Load) -> str:
     """What one repetition does."""
-    model, batch, context_tokens, output_tokens = load
-    return f"{tick(one_line(model))}: {batch} × ({context_tokens:,} + {output_tokens:,} tokens)"
+    model, name, batch, context_tokens, output_tokens = load
+    which = "" if name == TIMED else f", {tick(one_line(name))}"
+    return f"{tick(one_line(model))}{which}: {batch} × ({context_tokens:,} + {output_tokens:,} tokens)"
 
 
 def latency_panel(rank: int, load: Load, times: dict[str, list[float]], style_of: dict[str, Style]) -> Drawing:

@@ -64,7 +64,7 @@ tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child {
 .panels { display: flex; flex-wrap: wrap; gap: .2rem 1rem; }
 figure { margin: .8rem 0; min-width: 0; max-width: 100%; }
 figure svg { display: block; max-width: 100%; height: auto; }
-.broad svg { min-width: 29rem; } .wide svg { min-width: 46rem; }
+.broad svg { min-width: 29rem; } .wide svg { max-width: none; }
 figcaption { max-width: 46rem; margin-top: .3rem; }
 details { margin: .4rem 0; } summary { cursor: pointer; color: var(--link); font-size: .86rem; }
 ul { padding-left: 1.2rem; margin: .4rem 0; } dd ul { margin: 0; }
@@ -82,7 +82,7 @@ footer { color: var(--soft); font-size: .82rem; margin-top: 3rem; padding-bottom
   body { font-size: 9pt; } nav, .skip { display: none; } .scroll { overflow: visible; }
   table { font-size: 6.9pt; } .sub { font-size: 6.2pt; } thead th { font-size: 6.4pt; }
   th, td, .verdicts th, .verdicts td { padding-right: .25rem; } .n, td:has(+ .n) { padding-right: .4rem; }
-  .free { min-width: 8rem; } .n, .word, th[scope=row] { white-space: normal; } .wide svg { min-width: 0; }
+  .free { min-width: 8rem; } .n, .word, th[scope=row] { white-space: normal; } .wide svg { max-width: 100%; }
   details::details-content { content-visibility: visible; display: block; } summary { list-style: none; }
   figure, svg, tr, .fault { break-inside: avoid; } h2, h3, caption { break-after: avoid; }
   main, header, footer { max-width: none; padding: 0; } }

@@ -104,7 +104,7 @@ def test_every_figure_is_there_with_its_size_and_its_data(browser: Browser, page
             box = drawing.bounding_box()
             assert box is not None and box["width"] > 100 and box["height"] > 40, heading
             assert drawing.get_attribute("aria-label"), heading
-        assert section.locator("table").count() >= 1, heading
+        assert not drawings or section.locator("table").count() >= 1, heading
 
 
 def test_sections_are_reached_by_keyboard(browser: Browser, page_file: Path) -> None:

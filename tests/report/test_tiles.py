@@ -6,12 +6,12 @@ import re
 import pytest
 
 from kassay.kinds.memory import MemoryPart
-from kassay.kinds.timing import TimingCell
+from kassay.kinds.timing import BlockRecord, TimingCell
 from kassay.kinds.verdict import GateRecord
 from kassay.report.figures import memory_figure
 from kassay.report.findings import verdicts
 from kassay.report.heat_map import depth, heat_map, share
-from kassay.report.latency import MOST_POINTS, curve, times_of
+from kassay.report.latency import MOST_POINTS, curve, latency_section, times_of
 from kassay.report.transitions import transition_panel, transitions
 from tests.report.fabricate import FakeRun, certify_records, memory_records, timing_records
 
@@ -85,6 +85,24 @@ def test_latencies_leave_out_pilots_and_warmups(fake_run: FakeRun) -> None:
     assert {recipe: len(own) for recipe, own in times.items()} == {"native": 24, "k16v8-f": 24, "k8v8-f": 24}
     cell = next(record for record in timing_records() if isinstance(record, TimingCell) and not record.pilot)
     assert times["native"][0] == pytest.approx((cell.ended_ns[1] - cell.started_ns[1]) / 1e6)
+
+
+def test_latencies_leave_out_blocks_that_do_not_count(fake_run: FakeRun) -> None:
+    fake_run.end("timing")
+    cells = [record for record in timing_records() if isinstance(record, TimingCell) and not record.pilot]
+    blocks = sorted({cell.block for cell in cells})
+    judged = [
+        BlockRecord(model="robust", load=cells[0].load, block=block, order=[], valid=block not in out, faults=[])
+        for out in (blocks[:2], blocks)
+        for block in blocks
+    ]
+    fake_run.end("contrast", records=judged[: len(blocks)])
+    (times,) = times_of(fake_run.report()).values()
+    assert len(times["native"]) == 2 * (len(blocks) - 2)
+    assert f"2 of {len(blocks)} blocks do not count." in latency_section(fake_run.report())
+    fake_run.end("contrast", records=judged[len(blocks) :])
+    section = latency_section(fake_run.report())
+    assert "No block counts, so nothing is drawn" in section and "<svg" not in section
 
 
 def test_a_long_distribution_is_drawn_as_quantiles() -> None:
