@@ -110,8 +110,8 @@ def faults_of_metric(name: str, one: Any, rules: dict[str, Any]) -> list[str]:
     if not isinstance(one["value"], str | bool | int | float) or not finite(one["value"]):
         found.append(f"metric `{name}`: `value` is `{one['value']}`, allowed is a word or a finite number")
     pairs = one.get("pairs")
-    if pairs is not None and not (isinstance(pairs, list) and pairs and all(map(positive, pairs))):
-        found.append(f"metric `{name}`: `pairs` is no list of numbers above 0")
+    if pairs is not None and not usable(pairs):
+        found.append(f"metric `{name}`: `pairs` is no mapping of blocks to numbers above 0")
     elif pairs is None and isinstance(asked := rules.get(one["rule"]), dict) and asked.get("by") == "pairs":
         found.append(f"metric `{name}`: it is judged by pairs and has none")
     return found
@@ -122,16 +122,19 @@ def finite(value: Value) -> bool:
     return isinstance(value, str) or math.isfinite(value)
 
 
-def positive(value: Any) -> bool:
-    """Whether a value is a finite number above 0."""
-    return rule.is_number(value) and 0 < value < math.inf
+def usable(pairs: Any) -> bool:
+    """Whether pairs are blocks with ratios above 0."""
+    if not isinstance(pairs, dict) or not pairs or not all(block.isdecimal() for block in pairs):
+        return False
+    return all(rule.is_number(ratio) and 0 < ratio < math.inf for ratio in pairs.values())
 
 
 def metric_of(one: dict[str, Any], rules: dict[str, Any]) -> Metric:
     """A metric of a sound baseline."""
     pairs = one.get("pairs")
     asked = Rule(name=one["rule"], **rules[one["rule"]])
-    return Metric(value=one["value"], pairs=None if pairs is None else tuple(pairs), rule=asked)
+    blocks = None if pairs is None else {int(block): ratio for block, ratio in pairs.items()}
+    return Metric(value=one["value"], pairs=blocks, rule=asked)
 
 
 def accept(run_dir: Path, given: str | None, reason: str, commit: str | None) -> list[str]:
@@ -179,7 +182,7 @@ def kept(fresh: Metric, known: Metric | None, rules: dict[str, Rule]) -> Rule:
 
 def body_of(one: Metric) -> dict[str, Any]:
     """A metric as the file has it."""
-    pairs = {} if one.pairs is None else {"pairs": list(one.pairs)}
+    pairs = {} if one.pairs is None else {"pairs": {str(block): ratio for block, ratio in one.pairs.items()}}
     return {"value": one.value, "rule": one.rule.name, **pairs}
 
 

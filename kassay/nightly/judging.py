@@ -6,8 +6,9 @@
     missing        in the baseline and not in this run    invalid       not finite, or of another type or size
     new            in this run and not in the baseline    refused       the two may not be compared, so nothing was
 
-Where both nights have raw pairs, block k of one ran the same arms in the same order as block k of the other. A quotient
-below 1 in block k says that tonight's ratio is lower there; if only chance moves it, that is as likely as the contrary.
+Where both nights have raw pairs, block k of one ran the same arms in the same order as block k of the other; only
+blocks that count in both are taken, and so few of them that no test could reach alpha are `invalid`. A quotient below 1
+in block k says that tonight's ratio is lower there; if only chance moves it, that is as likely as the contrary.
 Regressed: the exact one-sided sign test over the blocks (ties are no losses) has a Holm-adjusted p <= alpha over all
 paired metrics of the baseline, missing ones included, and the median quotient is at most 1 - tolerance. Sources:
 kassay.stats.exact, kassay.stats.multiplicity. It does not say how much power so few blocks have: `unestablished` is no
@@ -103,7 +104,8 @@ def paired_tests(
     for name in family:
         quotients = quotients_of(before[name], now.get(name))
         losses = sum(one < 1 for one in quotients or ())
-        p[name] = Fraction(sign_test(losses, len(quotients)).p_exact) if quotients else None
+        enough = quotients and len(family) * 0.5 ** len(quotients) <= alpha
+        p[name] = Fraction(sign_test(losses, len(quotients)).p_exact) if quotients and enough else None
     if not family:
         return {}
     made = {one.comparison: one for one in holm(p, alpha=alpha, sidedness="one-sided").comparisons}
@@ -111,20 +113,22 @@ def paired_tests(
 
 
 def quotients_of(before: Metric, now: Metric | None) -> list[float] | None:
-    """Block by block, tonight's ratio over the baseline's; None unless both have the same number of ratios above 0."""
-    if now is None or not before.pairs or not now.pairs or len(before.pairs) != len(now.pairs):
+    """Tonight's ratio over the baseline's in each block that counts in both; None without one, or if one is useless."""
+    if now is None or not before.pairs or not now.pairs:
         return None
-    if not all(is_finite(ratio) and ratio > 0 for ratio in (*before.pairs, *now.pairs)):
+    if not all(is_finite(ratio) and ratio > 0 for ratio in (*before.pairs.values(), *now.pairs.values())):
         return None
-    return [new / old for old, new in zip(before.pairs, now.pairs, strict=True)]
+    return [now.pairs[block] / ratio for block, ratio in before.pairs.items() if block in now.pairs] or None
 
 
 def of_pairs(name: str, before: Metric, now: Metric, test: HolmComparison | None) -> Finding:
     """A metric by its raw pairs."""
     quotients = quotients_of(before, now)
     if test is None or quotients is None or now.value is None:
-        sizes = [len(one.pairs) if one.pairs else "no" for one in (before, now)]
-        text = f"{shown(before.value)} -> {shown(now.value)}: {sizes[0]} and {sizes[1]} usable pairs cannot be compared"
+        text = (
+            f"{shown(before.value)} -> {shown(now.value)}: {len(quotients or ())} usable blocks count in both, "
+            "too few for any test at this level"
+        )
         return Finding(metric=name, word="invalid", text=text)
     median = statistics.median(quotients)
     lost = median <= 1 - before.rule.tolerance

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kassay.compare import metrics
-from kassay.kinds.verdict import GateRecord
+from kassay.kinds.verdict import ContrastRecord, GateRecord
 from kassay.nightly.rule import BYTES, COMPUTED, EQUAL, MEDIAN, PAIRED, TIMED, WORD, Rule, Value, of_gate
 from kassay.report.evidence import load_report
 
@@ -22,6 +22,7 @@ REPEATED: dict[str, tuple[str, ...]] = {
     "matrix_row": ("holm_p", "verdict"),
     "serving_contrast": ("holm_p", "verdict"),
     "composition": ("median", "interval_class"),  # it has no better
+    "guard": ("median", "seen"),  # its study lets it decide nothing
     "saturation": ("ceiling_per_s", "half_batch", "state"),
 }
 NOT_FINITE = ("not finite", "nonfinite")
@@ -32,13 +33,13 @@ class Metric:
     """One watched value."""
 
     value: Value | None  # None: it was not finite
-    pairs: tuple[float, ...] | None  # ratios within blocks in block order; None: it has no raw pairs
+    pairs: dict[int, float] | None  # block -> ratio within it, of the blocks that count; None: it has no raw pairs
     rule: Rule
 
 
 def watched(run_dir: Path) -> dict[str, Metric]:
     """Every watched value of a run by name. Raises RunError if it is no run directory, RecordError for a bad line."""
-    gates = gate_rules(run_dir)
+    gates, blocks = gate_rules(run_dir), counted_blocks(run_dir)
     found = {}
     for name, one in metrics.metrics_of(run_dir).items():
         kind, field = name.partition(" ")[0], name.rpartition(": ")[2]
@@ -46,7 +47,9 @@ def watched(run_dir: Path) -> dict[str, Metric]:
             continue
         if one.host_bound and isinstance(one.value, str | bool) and one.ratios is None and kind.endswith(":"):
             continue  # a word that an outcome says of what was timed
-        pairs = None if one.ratios is None or one.value is None else tuple(one.ratios)
+        pairs = None
+        if one.ratios is not None and one.value is not None:
+            pairs = dict(zip(blocks.get(name, range(len(one.ratios))), one.ratios, strict=True))
         found[name] = Metric(value=one.value, pairs=pairs, rule=gates.get(name) or usual(one))
     return found
 
@@ -62,6 +65,12 @@ def usual(one: metrics.Metric) -> Rule:
     if isinstance(one.value, int):
         return EQUAL
     return TIMED if one.host_bound else COMPUTED
+
+
+def counted_blocks(run_dir: Path) -> dict[str, list[int]]:
+    """Which blocks a contrast's ratios are of: one that an interruption or other work invalidated has none."""
+    made = load_report(run_dir, ("contrast",)).of(ContrastRecord)
+    return {f"contrast {one.model} {one.contrast}: median": one.valid_blocks for one in made}
 
 
 def gate_rules(run_dir: Path) -> dict[str, Rule]:

@@ -35,7 +35,7 @@ MEASURE = """
     from kassay.kinds.verdict import ContrastRecord
     ratios = [SPEED * ratio for ratio in (1.20, 1.22, 1.19, 1.25, 1.21, 1.23, 1.18, 1.24)]
     told = {"model": "m", "contrast": "a / b", "candidate": "a", "control": "b", "verdict": "gain confirmed"}
-    told |= {"ratios": ratios, "median": sorted(ratios)[4], "wins": 8, "reason": "of this test"}
+    told |= {"ratios": ratios, "valid_blocks": list(range(8)), "median": sorted(ratios)[4], "reason": "of this test"}
     stage.append(ContrastRecord(**dict.fromkeys(field.name for field in fields(ContrastRecord)) | told))
     return {"tps": 100.0 * SPEED}
 """

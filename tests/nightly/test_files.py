@@ -75,7 +75,7 @@ def test_everything_that_is_wrong_in_a_baseline_is_told_at_once(nights: Nights) 
         body["rules"]["mine"] = {**{key: vars(WORD)[key] for key in KEYS}, "why": ""}
         body["metrics"]["measure: tps"]["rule"] = "yours"
         body["metrics"]["count: acc"]["value"] = None
-        body["metrics"]["contrast m a / b: median"]["pairs"] = [1, 0]
+        body["metrics"]["contrast m a / b: median"]["pairs"] = {"0": 1, "1": 0}
 
     nights.edit(broken)
     with pytest.raises(ConfigError) as told:

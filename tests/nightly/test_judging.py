@@ -19,7 +19,7 @@ def asked(by: str, better: str, tolerance: float) -> Rule:
     return Rule(name="test", by=by, better=better, tolerance=tolerance, why="of this test")
 
 
-def metric(value: Value | None, one: Rule = COMPUTED, pairs: tuple[float, ...] | None = None) -> Metric:
+def metric(value: Value | None, one: Rule = COMPUTED, pairs: dict[int, float] | None = None) -> Metric:
     """A metric of this test."""
     return Metric(value=value, pairs=pairs, rule=one)
 
@@ -98,7 +98,7 @@ RATIOS = (1.20, 1.22, 1.19, 1.25, 1.21, 1.23, 1.18, 1.24)
 
 def paired(*ratios: float) -> Metric:
     """A metric with raw pairs."""
-    return metric(sorted(ratios)[len(ratios) // 2], PAIRED, ratios)
+    return metric(sorted(ratios)[len(ratios) // 2], PAIRED, dict(enumerate(ratios)))
 
 
 def test_pairs_are_judged_block_by_block() -> None:
@@ -118,13 +118,31 @@ def test_the_family_is_the_baselines_and_a_missing_member_counts() -> None:
     before = {"r": paired(*RATIOS), "gone": paired(*RATIOS), "other": paired(*RATIOS)}
     now = {"r": paired(*(0.9 * ratio for ratio in RATIOS)), "other": paired(*RATIOS)}
     assert words(judge(before, now, 0.0118)) == {"r": "regressed", "gone": "missing", "other": "pass"}  # 3/256
-    assert words(judge(before, now, 0.0117)) == {"r": "unestablished", "gone": "missing", "other": "pass"}
+    assert words(judge(before, now, 0.0117)) == {"r": "invalid", "gone": "missing", "other": "invalid"}
 
 
-@pytest.mark.parametrize("pairs", [None, RATIOS[:7], (*RATIOS[:7], 0.0), (*RATIOS[:7], math.nan)])
-def test_pairs_that_cannot_be_paired_are_invalid(pairs: tuple[float, ...] | None) -> None:
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        None,
+        {},
+        dict(enumerate(RATIOS[:6])),  # p of six blocks is 1/64 at best
+        dict(enumerate(RATIOS, 4)),  # four blocks in common
+        dict(enumerate((*RATIOS[:7], 0.0))),
+        dict(enumerate((*RATIOS[:7], math.nan))),
+    ],
+)
+def test_pairs_that_cannot_be_paired_are_invalid(pairs: dict[int, float] | None) -> None:
     found = judge({"r": paired(*RATIOS)}, {"r": metric(1.2, PAIRED, pairs)}, ALPHA)
     assert words(found) == {"r": "invalid"} and exit_code(found) == EXIT_UNMET
+
+
+def test_a_block_is_paired_with_itself_whatever_else_counts() -> None:
+    eight, trend = paired(*RATIOS), {block: 1.0 + block / 10 for block in range(10)}
+    now = {block: ratio for block, ratio in trend.items() if block != 4}  # one was interrupted
+    found = judge({"r": metric(1.4, PAIRED, trend)}, {"r": metric(1.5, PAIRED, now)}, ALPHA)
+    assert words(found) == {"r": "pass"} and "median quotient 1.0000 over 9 blocks" in found[0].text
+    assert words(judge({"r": eight}, {"r": eight}, ALPHA)) == {"r": "pass"}
 
 
 def test_too_few_blocks_are_judged_by_their_median_and_say_so() -> None:
