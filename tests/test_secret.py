@@ -1,5 +1,6 @@
 """No secret in any file of a run: planted in environment, arguments, urls, logs, reasons, records and artifacts."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,26 @@ def test_no_file_of_a_run_holds_one(planted: Project) -> None:
     assert went.reasons["no"] == "not with [withheld]"
     assert "out.json held the value of HF_TOKEN: withheld, so that it is no result any more" in went.reasons["keep"]
     assert went.reasons["copy"].startswith("out.txt held the value of HF_TOKEN")
+
+
+def test_a_long_log_is_cleaned_and_a_clean_one_is_left_alone(tmp_path: Path) -> None:
+    filler = b"nothing to see\n" * (secret.BLOCK_BYTES // 15 + 1)
+    for name, end in ((paths.STDOUT, b"value-of-a-token\n"), (paths.STDERR, b"")):
+        (tmp_path / name).write_bytes(filler + end)
+    before = (tmp_path / paths.STDERR).stat()
+    secret.clean_logs(tmp_path, {"X_TOKEN": b"value-of-a-token"})
+    assert (tmp_path / paths.STDOUT).read_bytes() == filler + secret.WITHHELD + b"\n"
+    after = (tmp_path / paths.STDERR).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted((paths.STDOUT, paths.STDERR))
+
+
+@pytest.mark.parametrize("unit", ["a.", "a://", "https://a", "?token=&", "authorization: ", "a:@", "hf_a", "://"])
+def test_a_line_of_a_megabyte_takes_less_than_a_second(unit: str) -> None:
+    line = b"https://x " + unit.encode() * ((1 << 20) // len(unit))
+    began = time.process_time()
+    secret.withheld(line, [])
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(("said", "kept"), FORMS.items())
