@@ -1,0 +1,122 @@
+"""vLLM cells: what an engine really used, what became of each request and step, and checks inside its worker."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kassay.record import Record, doc
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmEngine(Record):
+    """An engine as its live layers, tensors and configuration tell it; what was asked for stands in the request."""
+
+    schema: ClassVar[str] = "kassay.vllm_engine/1"
+
+    arm: str = doc("Name of the arm.")
+    vllm: str = doc("Version of vLLM.")
+    torch: str = doc("Version of torch.")
+    triton: str = doc("Version of Triton.")
+    device: str = doc("Name of the GPU as torch tells it.")
+    dummy_weights: bool = doc("Whether weights were drawn instead of loaded: no statement about quality.")
+    backend: str = doc("Class of the live layers' attention backend.")
+    implementation: str = doc("Class of the live layers' attention implementation.")
+    flash_attention: int | None = doc("Version of FlashAttention that prefills, or null where none does.")
+    layers: int = doc("Attention layers with a cache.")
+    key_format: str = doc("Format of the keys in the live cache: `fp16`, `bf16` or `e4m3fn`.")
+    value_format: str = doc("Format of the values in the live cache.")
+    scale_policy: str = doc("`none`, `fixed` or `dynamic`.")
+    key_scales: list[float] | None = doc("Fixed scales of the keys, read back from the GPU, one a layer; or null.")
+    value_scales: list[float] | None = doc("Fixed scales of the values, read back from the GPU, one a layer; or null.")
+    block_tokens: int = doc("Tokens of a block.")
+    blocks: int = doc("Blocks of the pool, the null block included.")
+    token_layer_bytes: float = doc("Bytes of one token in one layer, scales included, by the live tensors.")
+    pool_bytes: int = doc("Bytes of all layers' tensors, storages counted once.")
+    storages: int = doc("Different storages behind the layers' caches.")
+    graph_mode: str = doc("vLLM's CUDA-graph mode.")
+    graph_batches: list[int] = doc("Batches for which a full decode graph was captured.")
+    runner: str = doc("`v1` or `v2` model runner.")
+    prefix_caching: bool = doc("Whether vLLM caches prefixes.")
+    chunked_prefill: bool = doc("Whether vLLM cuts prompts.")
+    cuts: dict[str, Any] = doc("Of the plug-in: how each batch of decodes is cut; empty elsewhere.")
+    events: list[str] = doc("Of the plug-in: in order, layers whose scales and pool were bound and graphs captured.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmRequest(Record):
+    """One request of one repetition."""
+
+    schema: ClassVar[str] = "kassay.vllm_request/1"
+
+    arm: str = doc("Name of the arm.")
+    repetition: int = doc("Number of the repetition from 0, warm-ups included.")
+    warmup: bool = doc("Whether the repetition is a warm-up.")
+    request: int = doc("Number of the request from 0.")
+    prompt_tokens: int = doc("Tokens of its prompt.")
+    prompt_sha256: str = doc("Digest of the prompt's token ids.")
+    submitted_ns: int = doc("When it was handed to the engine, on the monotonic clock in nanoseconds.")
+    first_ns: int = doc("When its first token was there, on the same clock.")
+    ended_ns: int = doc("When its last token was there, on the same clock.")
+    output_tokens: int = doc("Tokens that it completed.")
+    completion_steps: list[int] = doc("Number of the step from 0 in which each of its tokens was there.")
+    output_sha256: str = doc("Digest of its output's token ids.")
+    finished_by: str = doc("vLLM's reason for its end, such as `length`.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmSpan(Record):
+    """One repetition of a batch of requests: stamps with the GPU idle, and what the scheduler did."""
+
+    schema: ClassVar[str] = "kassay.vllm_span/1"
+
+    arm: str = doc("Name of the arm.")
+    repetition: int = doc("Number of the repetition from 0, warm-ups included.")
+    warmup: bool = doc("Whether the repetition is a warm-up.")
+    requests: int = doc("Requests of the repetition.")
+    started_ns: int = doc("Start on the monotonic clock in nanoseconds, the GPU idle.")
+    ended_ns: int = doc("End on the same clock, the GPU idle again.")
+    prefilled_tokens: int = doc("Prompt tokens that the scheduler let compute, over all requests.")
+    decode_steps: int = doc("Steps that scheduled one token of each of their requests.")
+    full_steps: int = doc("Those of them that served every request.")
+    mixed_steps: int = doc("Steps that decoded some requests and prefilled others.")
+    preemptions: int = doc("Requests that were taken out of the running batch before their end.")
+    replays: dict[str, int] = doc("Of the plug-in: decodes of a batch -> replays of its graph; empty elsewhere.")
+    fallbacks: int | None = doc("Of the plug-in: prefills behind stored tokens; null elsewhere.")
+    step_ns: list[int] = doc("When each step's tokens were there, on the monotonic clock in nanoseconds.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmCheck(Record):
+    """One check of one layer inside the worker, against numpy and float64 on what its own pool holds."""
+
+    schema: ClassVar[str] = "kassay.vllm_check/1"
+
+    arm: str = doc("Name of the arm.")
+    traffic: str = doc("What had run: `fresh`, `mixed`, `decode` or `replay`.")
+    layer: int = doc("Number of the layer.")
+    what: str = doc("`codes`, `scales`, `output`, or a planted fault.")
+    planted: bool = doc("Whether it is a fault that must be found.")
+    count: int = doc("Numbers that were compared.")
+    differing: int = doc("Of codes and scales: bytes that differ.")
+    error: float = doc("Of outputs: largest relative Euclidean error of a row; 0 elsewhere.")
+    limit: float = doc("Largest error that passes.")
+    passed: bool = doc("Whether the check found nothing, or found the planted fault.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmRatio(Record):
+    """One arm beside its control over the blocks: described, without a certificate, so never a gain."""
+
+    schema: ClassVar[str] = "kassay.vllm_ratio/1"
+
+    arm: str = doc("Name of the arm in the numerator.")
+    control: str = doc("Name of the arm in the denominator.")
+    endpoint: str = doc("`complete request (tokens/s)` or `decode step (1/s)`.")
+    batch: int = doc("Requests of a repetition.")
+    ratios: list[float] = doc("Ratio within each block, in block order; above 1 the arm is faster.")
+    median: float = doc("Median of the ratios.")
+    wins: int = doc("Blocks whose ratio is above 1; ties are none.")
+    sign_p: float = doc("One-sided exact sign test over the blocks, unadjusted.")
+    capacity_ratio: float = doc("Tokens of the arm's pool over those of the control's, each per byte of its pool.")
+    capacity_limit: float = doc("The same by the arithmetic of bytes a token and layer.")
+    dummy_weights: bool = doc("Whether weights were drawn: no statement about quality.")
+    verdict: str = doc("Always `descriptive`.")

@@ -1,0 +1,51 @@
+"""Time complete requests of vLLM arms in counterbalanced blocks: one fresh engine, a process, for each arm and block.
+
+Pilot blocks come first, are marked and never count. Orders are rows of the Williams design, fixed by the plan. A cell
+whose engine is not, by its own attestation, what was asked for is a crash of this stage and no slow cell. This stage
+measures only; stages/vllm_ratio.py says what the blocks say. Unmet without a GPU or vLLM.
+"""
+
+from dataclasses import asdict
+from typing import Any
+
+from kassay.backend.vllm import require_vllm
+from kassay.cell import run_cell
+from kassay.kinds.timing import GpuState, HostState, TimingCell
+from kassay.kinds.vllm import VllmEngine, VllmRequest, VllmSpan
+from kassay.record import read_kind
+from kassay.stage import Metrics, Stage, main
+from kassay.stats.orders import balance_report, counterbalanced_orders
+
+KEPT = (TimingCell, HostState, GpuState, VllmEngine, VllmSpan, VllmRequest)
+
+
+def run(stage: Stage) -> Metrics:
+    """All cells of all blocks."""
+    params = stage.params
+    require_vllm()
+    arms = list(params["arms"])
+    pilots = counterbalanced_orders(arms, params["pilot_blocks"]) if params["pilot_blocks"] else ()
+    orders = counterbalanced_orders(arms, params["blocks"])
+    stage.write_json("orders", {"orders": [list(order) for order in orders], "balance": asdict(balance_report(orders))})
+    planned = [(True, block, order) for block, order in enumerate(pilots)]
+    planned += [(False, block, order) for block, order in enumerate(orders)]
+    total, done = sum(len(order) for _, _, order in planned), 0
+    for pilot, block, order in planned:
+        for position, arm in enumerate(order):
+            time_cell(stage, {"pilot": pilot, "block": block, "position": position, "arm": arm})
+            done += 1
+            stage.progress(done, total, f"{'pilot' if pilot else 'block'} {block}, {arm}")
+    return {"cells": total, "blocks": params["blocks"]}
+
+
+def time_cell(stage: Stage, place: dict[str, Any]) -> None:
+    """One cell in a process of its own; what it leaves becomes the stage's."""
+    name = f"{'pilot' if place['pilot'] else 'block'}-{place['block']}-{place['position']}-{place['arm']}"
+    directory = run_cell(stage, name, "vllm_timing_cell", {**stage.params, **place})
+    for kind in KEPT:
+        for record in read_kind(directory / "records.jsonl", kind):
+            stage.append(record)
+
+
+if __name__ == "__main__":
+    main(run)
