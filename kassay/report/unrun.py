@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kassay.kinds.memory import MemoryPart
 from kassay.kinds.oracle import OracleCase
+from kassay.kinds.probe import ProbeArm
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GateRecord, SaturationRecord
 from kassay.report.certified import planned_rows, row_of
 from kassay.report.evidence import Report
@@ -108,13 +109,16 @@ def sweeps(report: Report) -> Iterable[PlannedRow]:
 
 
 def of_recipes(report: Report, program: str, kind: str, there: set[tuple[str, str]]) -> Iterable[PlannedRow]:
-    """Every recipe that a stage of one model was asked for."""
+    """Every recipe that a stage of one model was asked for; one that the model cannot have says why."""
+    arms = [arm for arm in report.of(ProbeArm) if not arm.eligible and arm.layer is None]
+    refused = {(arm.model, arm.recipe): ("ineligible", arm.reason) for arm in arms}
     for stage in report.run.program(program):
         model = str(stage.params.get("model", ""))
         for recipe in stage.params.get("recipes", []):
-            reason = "" if (model, recipe) in there else why(report.run, program, model)
+            word, reason = refused.get((model, recipe), (NOT_RUN, why(report.run, program, model)))
+            reason = "" if (model, recipe) in there else reason
             yield PlannedRow(
-                kind=f"{kind} row", row=f"{title(recipe)} on {one_line(model, 60)}", reason=reason, word=NOT_RUN
+                kind=f"{kind} row", row=f"{title(recipe)} on {one_line(model, 60)}", reason=reason, word=word
             )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kassay.kinds.probe import ProbeArm
 from kassay.kinds.verdict import CertificateRecord, GateRecord
 from kassay.report.unrun import coverage_line, unrun_rows, unrun_section
 from tests.report.fabricate import RECIPES, STUDY, FakeRun, certify_records, contrast_records, memory_records
@@ -69,6 +70,21 @@ def test_reasons_are_those_of_the_stage_or_of_the_record(fake_run: FakeRun, word
     told = {row[1]: (row[2], row[3]) for row in unrun_rows(fake_run.report())}
     assert told["K8/V8 fixed against K16/V16 native"] == (word, "no block of it counts")
     assert told["K16/V8 fixed at 128 tokens"] == ("not run", "saturation: blocked (`sweep` was unmet)")
+
+
+def test_a_recipe_that_the_model_cannot_have_is_ineligible(fake_run: FakeRun) -> None:
+    path = fake_run.directory / "plan.json"
+    body = json.loads(path.read_bytes())
+    (stage,) = [stage for stage in body["stages"] if stage["name"] == "oracle.robust"]
+    stage["params"]["recipes"] = [*RECIPES, "prebias-k8v8-f"]
+    path.write_text(json.dumps(body), encoding="ascii")
+    fake_run.full()
+    refused: dict[str, Any] = {"arm": "prebias-k8v8-f", "recipe": "prebias-k8v8-f", "layer": None, "layer_recipe": None}
+    arm = ProbeArm(model="robust", probe="prebias", **refused, eligible=False, reason="the model has no key bias")
+    fake_run.end("calibrate.robust", records=[arm])
+    assert unrun_rows(fake_run.report()) == [
+        ["oracle row", "K8/V8 fixed pre-bias on robust", "ineligible", "the model has no key bias"]
+    ]
 
 
 def test_a_recipe_that_memory_did_not_hold_is_named(fake_run: FakeRun) -> None:
