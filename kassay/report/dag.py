@@ -19,7 +19,9 @@ COLOURS = {
     "unmet": "var(--open)",
     "blocked": "var(--open)",
 }
-LONGEST_LINE = 15  # characters that fit a node
+LONGEST_LINE = 18  # characters that are shown
+FITTING = {"600": 11, "400": 14}  # font weight -> characters that fit a node in letters of full size
+FONT_PX = 11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ def dag(run: RunView) -> Markup:
         width=width,
         role="img",
         aria_label=label,
-        style="font: 11px var(--sans)",
+        style=f"font: {FONT_PX}px var(--sans)",
     )
 
 
@@ -135,5 +137,7 @@ def brief(duration_s: float) -> str:
 
 
 def text(x: int, y: int, content: str, *, fill: str = "var(--ink)", weight: str = "400") -> Markup:
-    """One line of text in a node."""
-    return tag("text", clean(content)[:LONGEST_LINE], x=x, y=y, fill=fill, font_weight=weight)
+    """One line of text in a node; a long one in smaller letters."""
+    shown = clean(content)[:LONGEST_LINE]
+    size = None if len(shown) <= FITTING[weight] else f"{FONT_PX * FITTING[weight] / len(shown):.1f}px"
+    return tag("text", shown, x=x, y=y, fill=fill, font_weight=weight, font_size=size)

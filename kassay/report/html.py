@@ -87,7 +87,7 @@ PARTS: tuple[tuple[str, str, tuple[str, ...], Callable[[Report], Markup]], ...] 
     ("timing", "Timing", ("contrast", "timing"), timing_section),
     ("latency", "Latency", ("timing",), latency_section),
     ("composition", "Composition", ("composition",), composition_section),
-    ("serving", "Serving over HTTP", ("serving", "serving_verdict"), serving_section),
+    ("serving", "Serving over HTTP", ("serving", "serving_verdict", "serving_check"), serving_section),
     ("saturation", "Saturation", ("saturation", "sweep"), saturation_section),
     ("fusion", "Fused INT4", ("fusion_law", "fusion"), fusion_section),
     ("memory", "Memory", ("memory",), memory_section),

@@ -168,7 +168,7 @@ def provenance_section(report: Report) -> Markup:
         *protocol_pairs(run),
     ]
     pairs += [(f"source {record.name}", source_text(record)) for record in report.of(SourceRecord)]
-    pairs.append(("stack", stack_text(report)))
+    pairs.append(("stack", prose(stack_text(report))))
     pairs += [(f"model {name}", tag("code", digest)) for name, digest in model_digests(run).items()]
     return section("provenance", "Provenance", definitions(pairs), package_table(report))
 
