@@ -47,6 +47,13 @@ TIMED = Rule(
     tolerance=0.5,
     why="measured on the host once a night, without pairs: other load moves it, so only gross changes are told",
 )
+RATE = Rule(
+    name="rate",
+    by="relative tolerance",
+    better="higher",
+    tolerance=0.5,
+    why="tokens per second once a night, without pairs: other load moves it, so only a halved rate is told",
+)
 BYTES = Rule(
     name="bytes",
     by="relative tolerance",

@@ -2,16 +2,20 @@
 
 Values and names are those of kassay.compare.metrics. Watched is what was concluded and what the stages' outcomes say,
 not what repeats it: bounds and p values follow from the estimates and ratios that are watched, and a verdict on time
-turns with the noise where its ratio, judged by its pairs, does not. A value that is absent is not watched, so that it
-is `missing` where the baseline has it. One that was not finite is watched without a value: nobody may overlook it.
+turns with the noise where its ratio, judged by its pairs, does not. What slows all arms alike shows in no ratio: the
+median rate of each arm in timed cells and the largest of each sweep are watched beside them, for gross losses. A value
+that is absent is not watched, so that it is `missing` where the baseline has it. One that was not finite is watched
+without a value: nobody may overlook it.
 """
 
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
 from kassay.compare import metrics
-from kassay.kinds.verdict import ContrastRecord, GateRecord
-from kassay.nightly.rule import BYTES, COMPUTED, EQUAL, MEDIAN, PAIRED, TIMED, WORD, Rule, Value, of_gate
+from kassay.kinds.timing import TimingCell
+from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
+from kassay.nightly.rule import BYTES, COMPUTED, EQUAL, MEDIAN, PAIRED, RATE, TIMED, WORD, Rule, Value, of_gate
 from kassay.report.evidence import load_report
 
 # Kind of record -> its fields that repeat, or turn with the noise of, what is watched.
@@ -25,6 +29,7 @@ REPEATED: dict[str, tuple[str, ...]] = {
     "guard": ("median", "seen"),  # its study lets it decide nothing
     "saturation": ("ceiling_per_s", "half_batch", "state"),
 }
+TIMED_LOAD = "timed"  # that of a study's contrasts; guards have others
 NOT_FINITE = ("not finite", "nonfinite")
 
 
@@ -51,7 +56,7 @@ def watched(run_dir: Path) -> dict[str, Metric]:
         if one.ratios is not None and one.value is not None:
             pairs = dict(zip(blocks.get(name, range(len(one.ratios))), one.ratios, strict=True))
         found[name] = Metric(value=one.value, pairs=pairs, rule=gates.get(name) or usual(one))
-    return found
+    return found | rates(run_dir)
 
 
 def usual(one: metrics.Metric) -> Rule:
@@ -71,6 +76,19 @@ def counted_blocks(run_dir: Path) -> dict[str, list[int]]:
     """Which blocks a contrast's ratios are of: one that an interruption or other work invalidated has none."""
     made = load_report(run_dir, ("contrast",)).of(ContrastRecord)
     return {f"contrast {one.model} {one.contrast}: median": one.valid_blocks for one in made}
+
+
+def rates(run_dir: Path) -> dict[str, Metric]:
+    """Tokens per second of each arm: the median over its timed cells, the largest of its sweep."""
+    report = load_report(run_dir, ("timing", "saturation"))
+    cells: dict[str, list[float]] = {}
+    for cell in report.of(TimingCell):
+        if not cell.pilot and cell.load == TIMED_LOAD:
+            cells.setdefault(f"timed {cell.model} {cell.recipe}: median_per_s", []).append(cell.rate_per_s())
+    found = {name: statistics.median(values) for name, values in cells.items()}
+    for fit in report.of(SaturationRecord):
+        found[f"sweep {fit.model} {fit.recipe} {fit.context_tokens}: largest_per_s"] = max(fit.rates_per_s)
+    return {name: Metric(value=value, pairs=None, rule=RATE) for name, value in found.items()}
 
 
 def gate_rules(run_dir: Path) -> dict[str, Rule]:
