@@ -10,18 +10,9 @@ from kassay.report.serving_words import bad_words, kept_words, load_words, quant
 from kassay.report.words import ABSENT, fixed, number, probability, title
 
 LOADS = (
-    "load",
-    "arm",
-    "requests",
-    "failed",
-    "empty",
-    "tokens/s",
-    "TTFT p50",
-    "p95",
-    "per token p50",
-    "latency p50",
-    "p95",
-)
+    "load", "arm", "requests", "failed", "empty", "tokens/s", "TTFT p50", "TTFT p95", "per token p50", "latency p50",
+    "latency p95",
+)  # fmt: skip
 CONTRASTS = (
     "comparison", "quantity", "load", "median ratio", "95 % interval", "wins / n", "Holm p", "failures", "certificate",
     "verdict",

@@ -233,3 +233,51 @@ def test_another_tool_is_judged_by_its_json_and_never_by_its_exit_status(
     (record,) = ran.records("serving_check")
     assert (record["exit_code"], record["completed"], record["requests"]) == (code, 4 - short, 4)
     assert bool(record["faults"]) == (word == "rejected")
+
+
+VLLM = """#!{python}
+import json, pathlib, sys, time, urllib.request
+argv = dict(zip(sys.argv[1:], sys.argv[2:]))
+assert sys.argv[1:3] == ["bench", "serve"] and {{"--save-result", "--save-detailed"}} <= set(sys.argv)
+prompts = [json.loads(line)["prompt"] for line in open(argv["--dataset-path"])]
+lists = dict(output_lens=[], ttfts=[], itls=[], errors=[], start_times=[])
+for prompt in prompts[: int(argv["--num-prompts"])]:
+    body = {{"model": argv["--model"], "prompt": prompt, "max_tokens": 8, "stream": True}}
+    url = "http://" + argv["--host"] + ":" + argv["--port"] + argv["--endpoint"]
+    began = time.perf_counter()
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())) as answer:
+        answer.read()
+    told = [8, time.perf_counter() - began, [0.001] * 7, "", began]
+    for name, value in zip(lists, told):
+        lists[name].append(value)
+count = len(prompts)
+totals = dict(num_prompts=count, completed=count - {lost}, failed={lost}, total_output_tokens=8 * count)
+target = pathlib.Path(argv["--result-dir"]) / argv["--result-filename"]
+target.write_text(json.dumps(totals | lists))
+"""
+
+
+@pytest.mark.parametrize(("lost", "word"), [(0, "passed"), (1, "rejected")])
+def test_vllm_bench_serve_is_judged_by_its_detailed_report(
+    lost: int, word: str, run_stage: Callable[..., Ran], inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    """What stands for `vllm` sends real requests and writes the documented fields; one report contradicts itself."""
+    tool = tmp_path / "bin" / "vllm"
+    tool.parent.mkdir()
+    tool.write_text(VLLM.format(python=sys.executable, lost=lost))
+    tool.chmod(0o755)
+    stack = tmp_path / "stack.json"
+    stack.write_text(json.dumps({"python": str(tool.with_name("python")), "modules": {"vllm": "0.32.0"}}))
+    served = params(command=f"{{python}} {HERE / 'fake.py'} --port {{port}}")["served"]
+    served["loads"] = [{**CLOSED, "requests": 4, "warmups": 0}]
+    given = {"tool": "vllm", "arm": "native", "tool_timeout_s": 30, "served": served}
+    ran = run_stage("serving_check", given, {**inputs, "tool": stack})
+    assert ran.outcome.word == word, ran.stderr
+    (record,) = ran.records("serving_check")
+    assert (record["tool"], record["version"], record["completed"], record["output_tokens"]) == (
+        "vllm",
+        "0.32.0",
+        4,
+        32,
+    )
+    assert bool(record["faults"]) == (word == "rejected")
