@@ -23,6 +23,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from kassay.kinds.timing import AFTER, BEFORE, GpuState, HostState, TimingCell
+from kassay.stats import InvalidData
 
 NS_PER_S = 1e9
 HOLDING = ("sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
@@ -87,6 +88,14 @@ def faults(found: Evidence, limits: Limits | None) -> list[Fault]:
                 for text in drifts(found, own, limits)
             ]
     return told
+
+
+def require_evidence(cells: Sequence[TimingCell]) -> None:
+    """Raise InvalidData for a cell that lacks evidence: for stages that know no blocks that do not count."""
+    for cell in cells:
+        block = [one for one in cells if (one.load, one.block) == (cell.load, cell.block)]
+        for rule, said in lacks(cell, block):
+            raise InvalidData(f"`{cell.recipe}` in block {cell.block} lacks its evidence ({rule}): {said}")
 
 
 def lacks(cell: TimingCell, block: Sequence[TimingCell]) -> Iterator[tuple[str, str]]:

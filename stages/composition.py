@@ -7,6 +7,7 @@ Descriptive: the stage states classes and rejects nothing.
 
 from collections import Counter, defaultdict
 
+from kassay import validity
 from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.timing import TimingCell
 from kassay.record import read_kind
@@ -44,8 +45,8 @@ def require_arms(arms: dict[str, str]) -> None:
 def rates(load: Load, cells: list[TimingCell], arms: dict[str, str], blocks: int) -> dict[str, list[float]]:
     """Rates of each role in block order.
 
-    Raises InvalidData unless every planned block has each arm exactly once, all cells served the same prompts
-    completely, and no two cells of a block ran in one process.
+    Raises InvalidData unless every planned block has each arm exactly once, all cells served the same prompts, and each
+    has its evidence: complete, scheduled as planned, in a process of its own (kassay.validity).
     """
     planned = Counter((block, arm) for block in range(blocks) for arm in arms.values())
     found = Counter((cell.block, cell.recipe) for cell in cells)
@@ -57,11 +58,7 @@ def rates(load: Load, cells: list[TimingCell], arms: dict[str, str], blocks: int
         )
     if len({cell.prompts_sha256 for cell in cells}) > 1:
         raise InvalidData(f"the cells of {load} served different prompts: their rates may not be compared")
-    for cell in cells:
-        if any(done != cell.batch * cell.output_tokens for done in cell.completed_tokens):
-            raise InvalidData(f"`{cell.recipe}` in block {cell.block} of {load} did not complete all tokens")
-    if len({(cell.block, cell.pid) for cell in cells}) != len(cells):
-        raise InvalidData(f"two cells of one block of {load} ran in one process")
+    validity.require_evidence(cells)
     measured = {(cell.block, cell.recipe): cell.rate_per_s() for cell in cells}
     return {role: [measured[block, arm] for block in range(blocks)] for role, arm in arms.items()}
 

@@ -7,6 +7,7 @@ run; a result that a stop rule forbids is an error. It measures nothing, and is 
 
 from typing import Any
 
+from kassay import validity
 from kassay.kinds.matrix import CaseGateRecord, MatrixRow
 from kassay.kinds.timing import TimingCell
 from kassay.kinds.verdict import GateRecord
@@ -77,6 +78,7 @@ def timed_ratios(stage: Stage) -> dict[tuple[str, str], tuple[float, ...]]:
         cells = [cell for cell in read_kind(path, TimingCell) if not cell.pilot]
         if {cell.model for cell in cells} - {study["workloads"][workload]["model"]}:
             raise InvalidData(f"the cells of `{workload}` are of another model than its own")
+        validity.require_evidence(cells)
         blocks = [
             BlockCell(block=cell.block, position=cell.position, arm=cell.recipe, rate_per_s=cell.rate_per_s())
             for cell in cells

@@ -91,8 +91,11 @@ def judged_here(made: list[TimingCell], arms: dict[str, str] = ARMS) -> dict[str
         ("missing, repeated", lambda made: [*made, cell(BLOCKS, 0, "native")]),
         ("missing, repeated", lambda made: [replace(made[0], recipe="k8v8-f"), *made[1:]]),
         ("different prompts", lambda made: [replace(made[0], prompts_sha256="other"), *made[1:]]),
-        ("did not complete", lambda made: [replace(made[0], request_tokens=[[4] * 4, [4, 4, 4, 3]]), *made[1:]]),
-        ("in one process", lambda made: [replace(made[0], pid=made[1].pid), *made[1:]]),
+        (
+            "completion.*: 15 of 16 tokens were",
+            lambda made: [replace(made[0], request_tokens=[[4] * 4, [4, 4, 4, 3]]), *made[1:]],
+        ),
+        ("process.*: another cell of the block ran", lambda made: [replace(made[0], pid=made[1].pid), *made[1:]]),
     ],
 )
 def test_corrupted_cells_are_errors(words: str, change: Callable[..., list[TimingCell]]) -> None:
