@@ -30,10 +30,18 @@ def layers_of(worker: Any) -> dict[int, Any]:
     return dict(sorted(found.items()))
 
 
-def pool_of(layer: Any) -> Any:
-    """The tensor behind a layer's cache."""
+def tensors_of(layer: Any) -> list[Any]:
+    """The tensors behind a layer's cache: one for both components, or one of keys and one of values.
+
+    Raises KassayError for another number: whose they are could not be told.
+    """
     held = layer.kv_cache
-    return held[0] if isinstance(held, list | tuple) else held
+    while isinstance(held, list | tuple) and len(held) == 1:
+        held = held[0]
+    found = list(held) if isinstance(held, list | tuple) else [held]
+    if len(found) not in (1, 2) or any(isinstance(one, list | tuple) for one in found):
+        raise KassayError(f"layer `{layer.layer_name}`: a cache of {len(found)} tensors, whose they are cannot be told")
+    return found
 
 
 def engine_record(worker: Any, asked: Asked, arm: str) -> VllmEngine:
@@ -44,9 +52,10 @@ def engine_record(worker: Any, asked: Asked, arm: str) -> VllmEngine:
     config, layers = worker.vllm_config, layers_of(worker)
     if not layers:
         raise KassayError("the engine has no attention layer with a cache")
-    pools = [pool_of(layer) for layer in layers.values()]
+    pools = [pool for layer in layers.values() for pool in tensors_of(layer)]
     kinds = {(type_name(layer.attn_backend), type(layer.impl).__name__, formats(layer)) for layer in layers.values()}
-    if len(kinds) > 1 or len({(pool.shape, pool.dtype) for pool in pools}) > 1:
+    shapes = {tuple((pool.shape, pool.dtype) for pool in tensors_of(layer)) for layer in layers.values()}
+    if len(kinds) > 1 or len(shapes) > 1:
         raise KassayError(f"the engine's layers are not alike: {sorted(map(str, kinds))}")
     backend, implementation, (keys, values, policy) = kinds.pop()
     storages = {pool.untyped_storage().data_ptr(): pool.untyped_storage().nbytes() for pool in pools}
@@ -71,7 +80,7 @@ def engine_record(worker: Any, asked: Asked, arm: str) -> VllmEngine:
         value_scales=scales(layers, "values"),
         block_tokens=tokens,
         blocks=blocks,
-        token_layer_bytes=pools[0].numel() * pools[0].element_size() / blocks / tokens,
+        token_layer_bytes=sum(p.numel() * p.element_size() for p in pools) / len(layers) / blocks / tokens,
         pool_bytes=sum(storages.values()),
         storages=len(storages),
         graph_mode=str(getattr(compilation.cudagraph_mode, "name", compilation.cudagraph_mode)),
@@ -96,9 +105,10 @@ def lacks(asked: Asked, found: VllmEngine) -> list[str]:
         ("chunked prefill", found.chunked_prefill, asked.chunked_prefill),
         ("graphs", found.graph_batches, sorted(asked.graphs)),
         ("dummy weights", found.dummy_weights, asked.dummy),
-        ("storages", found.storages, found.layers),
     ]
     missing += [f"{name} are `{got}`, asked for was `{wanted}`" for name, got, wanted in pairs if got != wanted]
+    if found.storages not in (found.layers, 2 * found.layers):
+        missing.append(f"{found.storages} storages stand behind {found.layers} layers")
     if found.pool_bytes > asked.pool_bytes:
         missing.append(f"the pool takes {found.pool_bytes} bytes, asked for were {asked.pool_bytes}")
     return missing
@@ -112,12 +122,24 @@ def formats(layer: Any) -> tuple[str, str, str]:
         dynamic = any(plane.scale_PHSG is not None for plane in (planes.keys, planes.values))
         fixed = any(plane.scale is not None for plane in (planes.keys, planes.values))
         return held[0], held[1], "dynamic" if dynamic else "fixed" if fixed else "none"
-    kind = str(pool_of(layer).dtype).removeprefix("torch.")
-    if kind == "uint8" and layer.kv_cache_dtype in ("fp8", "fp8_e4m3"):
+    found = tensors_of(layer)
+    told = layer.kv_cache_dtype if isinstance(layer.kv_cache_dtype, list | tuple) else [layer.kv_cache_dtype] * 2
+    names = [tensor_format(layer, found[min(side, len(found) - 1)], str(told[side])) for side in (0, 1)]
+    if len(found) == 1 and len(set(map(str, told))) > 1:
+        raise KassayError(
+            f"layer `{layer.layer_name}`: one tensor of `{found[0].dtype}` holds keys and values as {told}"
+        )
+    return names[0], names[1], "fixed" if "e4m3fn" in names else "none"
+
+
+def tensor_format(layer: Any, tensor: Any, told: str) -> str:
+    """The format in one tensor; bytes are what the layer says they are. Raises KassayError where that says nothing."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if kind == "uint8" and told in ("fp8", "fp8_e4m3"):
         kind = "float8_e4m3fn"
-    if kind not in FORMATS or getattr(layer, "kv_cache_dtype", "").endswith("per_token_head"):
+    if kind not in FORMATS or told.endswith("per_token_head"):
         raise KassayError(f"layer `{layer.layer_name}`: what its cache of `{kind}` holds cannot be told")
-    return FORMATS[kind], FORMATS[kind], "none" if FORMATS[kind] != "e4m3fn" else "fixed"
+    return FORMATS[kind]
 
 
 def plane_format(plane: Any) -> str:
@@ -129,7 +151,12 @@ def plane_format(plane: Any) -> str:
 
 
 def scales(layers: dict[int, Any], side: str) -> list[float] | None:
-    """Fixed scales of the plug-in's layers, read back from the GPU."""
+    """Fixed scales of a component in E4M3, read back from the GPU: of the plug-in's planes, or of vLLM's own layers."""
+    if all(getattr(layer.impl, "cache", None) is None for layer in layers.values()):
+        attribute = "_k_scale" if side == "keys" else "_v_scale"
+        stored = {formats(layer)[0 if side == "keys" else 1] for layer in layers.values()}
+        own = [getattr(layer, attribute, None) for layer in layers.values()]
+        return [float(one) for one in own if one is not None] if stored == {"e4m3fn"} else None
     planes = [getattr(getattr(layer.impl, "cache", None), "layer", None) for layer in layers.values()]
     held = [None if one is None else getattr(one, side).scale for one in planes]
     found = [float(one) for one in held if one is not None]

@@ -21,9 +21,8 @@ def test_the_install_check_and_its_calibration(tmp_path: Path) -> None:
     found = stages_of("vllm-smoke", tmp_path / ".config")
     fixed = {"model": "m", "dummy": False, "attention": "plug-in", "seed": 1}
     smoke = found["smoke"]
-    made = engine_arguments(
-        cell_of(smoke["engine"], recipe=smoke["recipe"], scales="s", observe=tuple(smoke["observe"]), calibrate=False, **fixed)
-    )  # fmt: skip
+    given = {"recipe": smoke["recipe"], "scales": "s", "observe": tuple(smoke["observe"]), "calibrate": False}
+    made = engine_arguments(cell_of(smoke["engine"], **given, **fixed))
     assert made["additional_config"]["kassay"]["recipe"] == "k16v8-f"
     calibrate = found["calibrate"]
     cell = cell_of(calibrate["engine"], recipe="native", scales=None, observe=(), calibrate=True, **fixed)

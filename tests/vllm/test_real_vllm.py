@@ -1,7 +1,7 @@
-"""The plug-in inside vLLM's own classes, where vLLM 0.25.1 is installed: spec, allocator, pool, metadata, layers. No GPU.
+"""The plug-in inside vLLM's own classes, where vLLM 0.25.1 is installed: spec, allocator, pool, metadata, layers.
 
-vLLM's wheel has no CPU engine, so a model cannot run here; its configuration, KV-cache manager and layers can, on its CPU
-platform, with kassay's kernels interpreted and a float64 attention in FlashAttention's place.
+vLLM's wheel has no CPU engine, so no model runs; its configuration, KV-cache manager and layers do, on the CPU,
+with kassay's kernels interpreted and a float64 attention in FlashAttention's place.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 pytest.importorskip("triton", reason="the kernels need triton")
-vllm = pytest.importorskip("vllm", reason="vLLM is not installed here")
+pytest.importorskip("vllm", reason="vLLM is not installed here")
 
 from kassay import paths
 from kassay.errors import KassayError
