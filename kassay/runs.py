@@ -40,8 +40,9 @@ def do_runs(arguments: argparse.Namespace, given: Given) -> int:
     """List the runs, newest first: state, exit code, outcomes, size, verdict."""
     from kassay.columns import columns
 
+    machine = for_programs(arguments.to)
     found = [listed(run_dir) for run_dir in run_dirs(results_folder())]
-    if arguments.to == "json":
+    if machine:
         for one in found:
             print(json.dumps(vars(one), ensure_ascii=False))
         return 0
@@ -61,10 +62,11 @@ def do_compare(arguments: argparse.Namespace, given: Given) -> int:
     from kassay.configure import required
     from kassay.rundir import chosen_run
 
+    machine = for_programs(arguments.to)
     results = results_folder()
     names = [required(getattr(arguments, name), "compare", name.upper(), "<run id>") for name in ("a", "b")]
     made = compare(*(chosen_run(results, name) for name in names))
-    for line in as_json(made) if arguments.to == "json" else lines(made):
+    for line in as_json(made) if machine else lines(made):
         print(line)
     return made.exit_code
 
@@ -95,6 +97,15 @@ def do_query(arguments: argparse.Namespace, given: Given) -> int:
     finally:
         found.close()
     return 0
+
+
+def for_programs(to: str | None) -> bool:
+    """Whether JSON is asked for. Raises ConfigError for a form that there is not."""
+    from kassay.errors import ConfigError
+
+    if to not in (None, "", "table", "json"):
+        raise ConfigError(f"TO=`{to}`: allowed are table and json")
+    return to == "json"
 
 
 def results_folder() -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kassay import runs
+from kassay.errors import ConfigError
 from kassay.words import Given
 from tests.invented import Invented, gate, run
 
@@ -59,6 +60,11 @@ def test_runs_are_listed_newest_first_with_their_end(
         path.stat().st_size for path in new.rglob("*") if path.is_file() and not path.is_symlink()
     )
     assert told[2]["words"] == {"rejected": 1} and told[1]["exit_code"] is None
+
+
+def test_another_form_is_refused() -> None:
+    with pytest.raises(ConfigError, match="allowed are table and json"):
+        runs.do_runs(argparse.Namespace(to="csv"), GIVEN)
 
 
 def test_no_runs_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,10 @@ CONCLUDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "guard": (("model", "guard"), ("median", "seen")),
     "matrix_row": (("workload", "model", "comparison"), ("median", "holm_p", "verdict")),
     "composition": (("model", "batch", "context_tokens", "combined"), ("median", "interval_class")),
+    "vllm_ratio": (("arm", "control", "endpoint", "batch"), ("median", "sign_p")),
     "saturation": (("model", "recipe", "context_tokens"), ("ceiling_per_s", "half_batch", "state")),
+    "fusion_verdict": (("candidate", "baseline"), ("median", "verdict")),
+    "fusion_claim": (("claim",), ("agreeing", "against", "verdict")),
     "memory_gate": (("model", "gate", "recipe"), ("observed", "verdict")),
     "serving_gate": (("arm", "load"), ("failed", "empty", "verdict")),
     "serving_contrast": (("contrast", "load", "quantity"), ("median", "holm_p", "verdict")),
@@ -45,6 +48,7 @@ RATIOS = {
     "serving_contrast": "ratios",
     "composition": "rhos",
     "guard": "ratios",
+    "vllm_ratio": "ratios",
 }
 NONFINITE = "nonfinite"  # how the reason of a number begins that was not finite
 CENTRE = "median"  # the field that those lie behind

@@ -70,9 +70,7 @@ def opened(results: Path, runs: tuple[str, ...] = (), memory_limit: str = MEMORY
         raise
     shown = sorted({*queries, *tables.COLUMNS} - {views.OWNED})
     remarks = [f"left out: {line}" for line in seen.left_out] + faults + strange(counts)
-    return Opened(
-        connection=connection, views=tuple(shown), remarks=tuple(remarks), files=files, temporary=temporary
-    )
+    return Opened(connection=connection, views=tuple(shown), remarks=tuple(remarks), files=files, temporary=temporary)
 
 
 def settings(memory_limit: str, temporary: Path) -> dict[str, str | bool | int]:

@@ -50,6 +50,10 @@ SELECT run, stage, made_in, 'serving_contrast' AS kind, NULL AS model, contrast 
        load, quantity, unnest(range(len(ratios))) AS block, unnest(ratios) AS ratio
   FROM serving_contrast
 UNION ALL BY NAME
+SELECT run, stage, made_in, 'vllm_ratio' AS kind, NULL AS model, endpoint AS comparison, arm AS candidate, control,
+       'batch ' || batch AS load, 'rate' AS quantity, unnest(range(len(ratios))) AS block, unnest(ratios) AS ratio
+  FROM vllm_ratio
+UNION ALL BY NAME
 SELECT run, stage, made_in, 'composition' AS kind, model, NULL AS comparison, combined AS candidate, plain AS control,
        NULL AS load, 'rho' AS quantity, unnest(range(len(rhos))) AS block, unnest(rhos) AS ratio
   FROM composition""",

@@ -1,5 +1,6 @@
 """Two runs beside each other: what is told, and what must not be compared, with its reason."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -8,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from kassay import schemas
 from kassay.compare import compare
 from kassay.compare.lines import as_json, lines
-from kassay.compare.metrics import metrics_of
+from kassay.compare.metrics import CONCLUDED, RATIOS, metrics_of
 from kassay.compare.refusals import baseline_refusals, refusals
 from kassay.compare.subject import Subject, subject_of
 from kassay.errors import RecordError, RunError
+from kassay.query.views import GATHERED
 from tests.invented import HOST, STUDY, Invented, gate, run
 
+DESCRIPTIVE = ("guard", "vllm_ratio")  # their verdict is always that word
 A, B = "a-20261130T000000Z-0", "b-20261130T000001Z-0"
 
 
@@ -132,6 +136,18 @@ def test_one_result_under_one_name(tmp_path: Path) -> None:
     twice = run(tmp_path, A, {"certify": Invented(records=[gate(), gate(upper=0.5)])})
     with pytest.raises(RecordError, match="two records say `gate robust k16v8-f native keys: estimate`"):
         metrics_of(twice)
+
+
+def test_no_kind_that_concludes_or_has_ratios_is_forgotten() -> None:
+    for kind in schemas.kinds():
+        name, names = name_of_kind(kind.schema), {field.name for field in dataclasses.fields(kind)}
+        assert "verdict" not in names or "verdict" in CONCLUDED.get(name, ((), ()))[1] or name in DESCRIPTIVE, name
+        assert "ratios" not in names or (name in RATIOS and f"FROM {name}" in GATHERED["ratios"]), name
+
+
+def name_of_kind(schema: str) -> str:
+    """`gate` of `kassay.gate/2`."""
+    return schema.removeprefix("kassay.").rpartition("/")[0]
 
 
 def changed(subject: Subject, **fields: Any) -> list[str]:

@@ -116,7 +116,7 @@ def test_a_file_that_grows_by_half_lines_is_always_whole_records(tmp_path: Path)
         with (directory / "stages/certify/records.jsonl").open("ab", buffering=0) as stream:
             while not stop.is_set():
                 stream.write(line[:9_000])
-                time.sleep(0.001)
+                time.sleep(0.01)
                 stream.write(line[9_000:])
 
     writer = threading.Thread(target=grow)
