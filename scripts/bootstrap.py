@@ -1,7 +1,8 @@
 """Make or repair an environment: `bootstrap.py <venv> [extra]`; the standard library only, any Python from 3.8 on.
 
 uv fills it in seconds: the one on PATH, else one that pip installs into the venv. The stamp `.ready` is written last,
-so a half-made environment is made again. A user's environment (one without our mark) is never cleared.
+so a half-made environment is made again. A user's environment (one without our mark) is never cleared, nor that of
+another tree, which our mark in it names.
 """
 
 import os
@@ -27,6 +28,13 @@ def call(*argv):
         fail("`{}` failed:\n{}".format(" ".join(map(str, argv)), done.stdout.strip()))
 
 
+def of_another_tree(venv):
+    """The tree, still there, whose environment this is, where it is not ours; empty if there is none."""
+    mark = venv / MARK
+    owner = mark.read_text().strip() if mark.exists() else ""
+    return owner if owner != str(ROOT) and (Path(owner or venv) / "scripts" / "bootstrap.py").exists() else ""
+
+
 def main():
     """Create, fill, import, stamp."""
     if sys.version_info < LEAST:
@@ -41,12 +49,14 @@ def main():
     python, uv = venv / "bin" / "python", shutil.which("uv")
     theirs = venv.exists() and not (venv / MARK).exists() and python.exists()
     try:
+        if owner := of_another_tree(venv):
+            fail(f"{venv} is the environment of {owner}; it is left as it is\nhint: name another VENV")
         if not theirs:
             if venv.exists() and not (venv / MARK).exists() and any(venv.iterdir()):
                 fail(f"{venv} holds other things than an environment; it is left as it is\nhint: name another VENV")
             shutil.rmtree(venv, ignore_errors=True)
             venv.mkdir(parents=True)
-            (venv / MARK).touch()
+            (venv / MARK).write_text(f"{ROOT}\n")
             call(
                 *(
                     [uv, "venv", "--allow-existing", "-q", "-p", sys.executable, venv]

@@ -110,6 +110,20 @@ def test_a_folder_with_other_things_is_left_as_it_is(tree: Tree) -> None:
     assert tree.make("VENV=file").returncode == 2 and (tree.root / "file").read_text() == "x"
 
 
+def test_another_trees_environment_is_left_as_it_is(tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = Tree(tmp_path_factory.mktemp("other"))
+    assert other.make().returncode == 0
+    before = sorted(path.relative_to(other.root) for path in (other.root / ".venv").rglob("*"))
+    (other.root / ".venv" / ".ready").unlink()
+    done = tree.make(f"VENV={other.root / '.venv'}")
+    assert done.returncode == 2 and f"is the environment of {other.root}; it is left as it is" in done.stderr
+    (other.root / ".venv" / ".ready").touch()
+    assert sorted(path.relative_to(other.root) for path in (other.root / ".venv").rglob("*")) == before
+    shutil.rmtree(other.root / "scripts")  # a tree that is gone owns nothing
+    (other.root / ".venv" / ".ready").unlink()
+    assert tree.make(f"VENV={other.root / '.venv'}").returncode == 0
+
+
 def test_a_users_environment_is_added_to_and_not_cleared(tree: Tree) -> None:
     theirs = tree.root / "mine"
     (theirs / "bin").mkdir(parents=True)
