@@ -65,8 +65,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 DESCRIPTION = """A Kconfig profile says what to test. kassay resolves it into a DAG of subprocess stages, runs them, and
 leaves JSONL records, one verdict per gate, and a report. Every number can be traced to a commit, an input and a rule
-that was frozen before the number existed. `make <verb>` in a clone is the same as `kassay <verb>` there; make also sets up the
-environment. Standard output is data, standard error is talk."""
+that was frozen before the number existed. `make <verb>` in a clone is the same as `kassay <verb>` there; make also
+sets up the environment. Standard output is data, standard error is talk."""
 EXIT_STATUS = {
     "0": "all passed",
     "1": "something crashed",
