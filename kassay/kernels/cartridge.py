@@ -14,6 +14,7 @@ at positions from `positions` on; their table and lengths count them alone.
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,16 +23,56 @@ from kassay.errors import KassayError
 from kassay.kernels.device.prefix import attention_prefix
 from kassay.kernels.host import Host
 from kassay.kernels.launch import PACKED, Decode, scales, shape_of, steps, words
-from kassay.kernels.shape import FOLDS, LEAST_ROWS, DecodeShape, require
-from kassay.kernels.split import Cut, chunk_of
+from kassay.kernels.shape import FOLDS, LANES, LEAST_ROWS, DecodeShape, require
+from kassay.kernels.split import Cut, Tile, chunk_of
 from kassay.kernels.tuning import Book
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
 from kassay.kv.recipe import Recipe
 from kassay.kv.support import whole_pages
 
-STEP = 64  # tokens of a step of the loop
-MOST_ROWS = 64  # of a tile
-MOST_PARTS = 8  # of a prefix: each is written and read again, in FP32
+MOST_PARTS = 16  # of a prefix: each is written and read again, in FP32
+LONG = 1 << 20  # queries of a KV head times positions, from which the larger of the tiles pays for unpacked values
+STEPS = 16  # of the loop, after which a part with unpacked values ends
+TILES = (Tile(tokens=128, warps=4, stages=3), Tile(tokens=64, warps=4, stages=3), Tile(tokens=32, warps=4, stages=2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefixCut:
+    """How the part of the prefix is launched."""
+
+    rows: int  # queries of a tile: a power of two from 16
+    tile: Tile
+    parts: int  # of the prefix
+
+
+def most_rows(prefix: DecodeShape) -> int:
+    """Queries of the largest tile that spills no register on sm_90: unpacked words take some."""
+    if prefix.value_number == 0:
+        return 64
+    return 32 if prefix.key_number == 0 and LANES[prefix.value_number] == 2 else LEAST_ROWS
+
+
+def prefix_cut_of(prefix: DecodeShape, host: Host, batch: int, positions: int) -> PrefixCut:
+    """The cut without tuning: one wave of programs. Raises KassayError where no tile fits.
+
+    Fitted to four shapes on one H200 (docs/findings/2026-11-30-cartridge-and-prefill.md): 64 queries a tile with values
+    in 16 bits; where values are unpacked 16, whose short programs end sooner, and 32 from where a prefix is long.
+    """
+    queries, unpacked = batch * prefix.group, prefix.value_number != 0
+    most = LEAST_ROWS if unpacked and queries * positions < LONG else most_rows(prefix)
+    rows = min(most, max(LEAST_ROWS, 1 << (queries - 1).bit_length()))
+    fitting = [tile for tile in TILES if prefix_shared_bytes(prefix, rows, tile) <= host.shared_bytes]
+    if not fitting:
+        raise KassayError(f"{host.name} has {host.shared_bytes} bytes of shared memory: no tile of a prefix fits")
+    programs = prefix.kv_heads * -(-queries // rows)
+    ended = -(-positions // (STEPS * fitting[0].tokens)) if unpacked else 1
+    return PrefixCut(rows=rows, tile=fitting[0], parts=min(MOST_PARTS, max(1, host.processors // programs, ended)))
+
+
+def prefix_shared_bytes(prefix: DecodeShape, rows: int, tile: Tile) -> int:
+    """Shared memory of a program, as compiled for sm_90: all stages, queries, weights."""
+    token = 2 * prefix.head_dim // LANES[prefix.key_number] + 2 * prefix.head_dim // LANES[prefix.value_number]
+    return tile.stages * tile.tokens * token + 2 * rows * (prefix.head_dim + tile.tokens) + 1024
 
 
 class Cartridge:
@@ -89,7 +130,7 @@ class Shared:
 
     def __init__(
         self, shape: DecodeShape, prefix: DecodeShape, host: Host, device: torch.device, batch: int, tokens: int,
-        positions: int, cut: Cut | None = None, book: Book | None = None,
+        positions: int, cut: Cut | None = None, book: Book | None = None, prefix_cut: PrefixCut | None = None,
     ) -> None:  # fmt: skip
         """`shape` of the own pages, `prefix` of the cartridge; `tokens` of the longest own part.
 
@@ -99,10 +140,8 @@ class Shared:
         check_beside(shape, prefix)
         whole_pages(positions, shape.page_tokens)
         self.prefix, self.host, self.positions = prefix, host, positions
-        rows = batch * shape.group
-        self.rows = min(MOST_ROWS, max(LEAST_ROWS, 1 << (rows - 1).bit_length()))
-        programs = shape.kv_heads * -(-rows // self.rows)
-        self.chunk = chunk_of(positions, max(1, min(MOST_PARTS, host.processors // programs)), STEP)
+        self.cut = prefix_cut or prefix_cut_of(prefix, host, batch, positions)
+        self.chunk = chunk_of(positions, self.cut.parts, self.cut.tile.tokens)
         self.parts = -(-positions // self.chunk)
         self.own = Decode(shape, host, device, batch, tokens, cut, book=book, beside=self.parts)
 
@@ -125,7 +164,7 @@ class Shared:
         if cartridge.pages_on.device != q_BHD.device:
             raise KassayError(f"the cartridge lies on {cartridge.pages_on.device}, the queries on {q_BHD.device}")
         held, own = cartridge.layer, self.own
-        grid = (self.prefix.kv_heads, self.parts, -(-len(q_BHD) * self.prefix.group // self.rows))
+        grid = (self.prefix.kv_heads, self.parts, -(-len(q_BHD) * self.prefix.group // self.cut.rows))
         none = own.part_lse
         attention_prefix[grid](
             q_BHD, words(held.keys), words(held.values), scales(held.keys, none), scales(held.values, none),
@@ -142,13 +181,13 @@ class Shared:
             **PACKED,
             "GROUP": shape.group,
             "FOLD": FOLDS[shape.value_number] if shape.recipe.policy == "dynamic" else 0,
-            "BLOCK_R": self.rows,
-            "BLOCK_N": STEP,
+            "BLOCK_R": self.cut.rows,
+            "BLOCK_N": self.cut.tile.tokens,
             "ASM": self.host.converts_e4m3,
             "WIDE": self.host.backend == "interpreter" and shape.recipe.sixteen == "bf16",
             "PDL": self.host.launches_dependents,
-            "num_warps": 4,
-            "num_stages": 3,
+            "num_warps": self.cut.tile.warps,
+            "num_stages": self.cut.tile.stages,
         }
 
 

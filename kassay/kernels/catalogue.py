@@ -1,17 +1,18 @@
 """Every kernel of ours as it is launched at a served geometry, compiled for sm_90 on any machine.
 
-A name says what is compiled: `attention <recipe> <splits>`, `merge`, `prefix <recipe>` (of a shared cartridge),
-`write <recipe>`, `gather <recipe>`, `unfused <recipe> <part>`.
+A name says what is compiled: `attention <recipe> <splits>`, `merge`, `prefix <recipe> <rows>` (of a shared
+cartridge), `write <recipe>`, `gather <recipe>`, `unfused <recipe> <part>`.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kassay.kernels import gather, store, unfused
 from kassay.kernels.ahead import Compiled, compiled
-from kassay.kernels.cartridge import Shared
+from kassay.kernels.cartridge import Shared, most_rows, prefix_cut_of
 from kassay.kernels.device.attention import attention_merge, attention_split
 from kassay.kernels.device.dequantize import dequantize_pages
 from kassay.kernels.device.gather import gather_pages
@@ -19,7 +20,7 @@ from kassay.kernels.device.prefix import attention_prefix
 from kassay.kernels.device.write import write_pages
 from kassay.kernels.host import H200
 from kassay.kernels.launch import Decode, shape_of
-from kassay.kernels.shape import supports
+from kassay.kernels.shape import LEAST_ROWS, supports
 from kassay.kernels.split import TILES, Cut
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
 from kassay.kv.recipe import RECIPES, recipe_named
@@ -27,7 +28,6 @@ from kassay.kv.recipe import RECIPES, recipe_named
 WORDS = {0: "fp16", 1: "i16", 2: "i16", 3: "i16"}  # what a kernel reads of a format (kassay.kernels.shape)
 SPLITS = (1, 4)
 BATCH, TOKENS = 2, 8192  # of the launch whose cut is compiled
-PREFIXED = 16  # sequences on one prefix: a whole tile of queries
 QUERY_HEADS, KV_HEADS, HEAD_DIMS = 32, 8, (64, 128)
 
 Compile = Callable[[], Compiled]
@@ -53,7 +53,8 @@ def kernels(
         for name in supported() if recipes is None else recipes:
             for splits in SPLITS:
                 yield f"attention {name} {splits}", head_dim, attention(name, head_dim, splits)
-            yield f"prefix {name}", head_dim, prefix(name, head_dim)
+            for rows in prefix_rows(name):
+                yield f"prefix {name} {rows}", head_dim, prefix(name, head_dim, rows)
             yield f"write {name}", head_dim, write(name, head_dim)
             yield f"gather {name}", head_dim, gathered(name, head_dim)
             yield from unfused_of(name, head_dim)
@@ -80,10 +81,16 @@ def attention(name: str, head_dim: int, splits: int, beside: int = 0) -> Compile
     return lambda: compiled(attention_split, pointers, numbers, decode.options())
 
 
-def prefix(name: str, head_dim: int) -> Compile:
-    """Attention of a shared prefix of one recipe."""
+def prefix_rows(name: str) -> list[int]:
+    """Queries of a tile of a prefix: the fewest and the most that its rule picks."""
+    return sorted({LEAST_ROWS, most_rows(shape_of(layer_of(name, 128), QUERY_HEADS))})
+
+
+def prefix(name: str, head_dim: int, rows: int) -> Compile:
+    """Attention of a shared prefix of one recipe, by tiles of so many queries."""
     shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
-    shared = Shared(shape, shape, H200, torch.device("cpu"), PREFIXED, TOKENS, TOKENS)
+    cut = replace(prefix_cut_of(shape, H200, BATCH, TOKENS), rows=rows)
+    shared = Shared(shape, shape, H200, torch.device("cpu"), BATCH, TOKENS, TOKENS, prefix_cut=cut)
     pointers = {
         "q_ptr": "fp16",
         "k_ptr": WORDS[shape.key_number],

@@ -10,10 +10,12 @@ w = S * units / slots. Two things bound the time, in microseconds, and the large
 
 The numbers are fitted to 3,000 timings on one H200: docs/findings/2026-11-29-kernels.md, which says how far from the
 best cut its picks are. The formula knows no lengths: where they are uneven, splits of at most 2,048 tokens keep a long
-sequence from being waited for, and the tile is the first of the list. Plain Python.
+sequence from being waited for (more of them where these begin a second wave and leave it empty), and the tile is the
+first of the list. Plain Python.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kassay.errors import KassayError
@@ -98,10 +100,12 @@ def quantization(waves: float) -> float:
     return (whole + (max(waves - whole, ENOUGH) if waves > whole else 0.0)) / waves
 
 
-def candidates(shape: DecodeShape, host: Host, batch: int, tokens: int) -> list[Cut]:
-    """Cuts to choose from: each tile that fits, with splits that fill the device."""
+def candidates(
+    shape: DecodeShape, host: Host, batch: int, tokens: int, tiles: Sequence[Tile] | None = None
+) -> list[Cut]:
+    """Cuts to choose from: each tile that fits, of TILES unless others are given, with splits that fill the device."""
     found = []
-    for tile in TILES:
+    for tile in TILES if tiles is None else tiles:
         if assumed_shared_bytes(shape, tile) <= host.shared_bytes:
             slots = host.processors * assumed_residents(host, shape, tile)
             numbers = filling(batch * shape.programs, tokens, tile.tokens, slots)
@@ -140,7 +144,15 @@ def cut_of(shape: DecodeShape, host: Host, batch: int, tokens: int, *, uneven: b
         return min(cuts, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
     same = [cut for cut in cuts if cut.tile == cuts[0].tile]
     fastest = min(same, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
-    return replace(fastest, splits=min(MOST_SPLITS, max(fastest.splits, -(-tokens // UNEVEN_TOKENS))))
+    least = min(MOST_SPLITS, max(fastest.splits, -(-tokens // UNEVEN_TOKENS)))
+    slots = host.processors * assumed_residents(host, shape, fastest.tile)
+    if least * batch * shape.programs >= 2 * slots:  # so many waves that uneven lengths fill them anyhow
+        return replace(fastest, splits=least)
+    numbers = range(least, min(MOST_SPLITS, 2 * least) + 1)
+    return min(
+        (replace(fastest, splits=splits) for splits in numbers),
+        key=lambda cut: estimate_us(shape, host, batch, tokens, cut),
+    )
 
 
 def chunk_of(tokens: int, splits: int, step: int) -> int:

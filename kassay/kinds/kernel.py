@@ -13,7 +13,7 @@ class CompiledKernel(Record):
     schema: ClassVar[str] = "kassay.compiled_kernel/1"
 
     kernel: str = doc(
-        "What was compiled: `attention <recipe> <splits>`, `prefix`, `write`, `gather` of a recipe, "
+        "What was compiled: `attention <recipe> <splits>`, `prefix <recipe> <rows>`, `write`, `gather`, "
         "`unfused <recipe> <part>`, `merge`."
     )
     head_dim: int = doc("Head dim.")

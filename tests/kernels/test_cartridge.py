@@ -10,10 +10,10 @@ import torch
 pytest.importorskip("triton", reason="the kernels need triton")
 
 from kassay.errors import KassayError
-from kassay.kernels.cartridge import Cartridge, Shared
-from kassay.kernels.host import Host
+from kassay.kernels.cartridge import Cartridge, PrefixCut, Shared, prefix_cut_of, prefix_shared_bytes
+from kassay.kernels.host import H200, Host
 from kassay.kernels.launch import Decode, shape_of
-from kassay.kernels.split import Cut
+from kassay.kernels.split import Cut, Tile
 from kassay.kv.mutation import MUTATIONS, inert
 from kassay.kv.oracle import reference_attention
 from kassay.kv.paged import PagedLayer
@@ -21,7 +21,7 @@ from kassay.kv.recipe import recipe_named
 from tests.kernels.cases import CPU, INTERPRETER, LSE, NORM, SMALL, Case, case_of, norm, plant, stored_of
 
 OWN = [33, 0, 70, 1]
-WIDE = Host(**{**INTERPRETER.__dict__, "processors": 32})  # so many that a prefix is split
+PARTED = PrefixCut(rows=16, tile=Tile(tokens=64, warps=4, stages=2), parts=3)
 
 
 class Both:
@@ -29,11 +29,11 @@ class Both:
 
     def __init__(
         self, own: str, prefix: str, positions: int, *, heads: tuple[int, int] = (4, 2), page: int = 16,
-        sixteen: str = "fp16", host: Host = INTERPRETER, dim: int = 64,
+        sixteen: str = "fp16", cut: PrefixCut | None = None, dim: int = 64,
     ) -> None:  # fmt: skip
         self.own = case_of(own, heads, dim, page, OWN, sixteen)
         self.frozen = case_of(prefix, heads, dim, page, [positions], sixteen)
-        self.host = host
+        self.cut = cut
         pages = self.frozen.table_BX[0, : positions // page].tolist()
         self.cartridge = Cartridge(self.frozen.layer, pages, positions)
         self.positions = positions
@@ -43,8 +43,8 @@ class Both:
         heads = self.own.q_BHD.shape[1]
         longest = self.own.table_BX.shape[1] * self.own.layer.shape.page_tokens
         made = Shared(
-            shape_of(self.own.layer, heads), shape_of(self.frozen.layer, heads), self.host, CPU, len(OWN), longest,
-            self.positions, Cut(tile=SMALL, splits=splits),
+            shape_of(self.own.layer, heads), shape_of(self.frozen.layer, heads), INTERPRETER, CPU, len(OWN), longest,
+            self.positions, Cut(tile=SMALL, splits=splits), prefix_cut=self.cut,
         )  # fmt: skip
         made.own.part.fill_(float("nan"))
         made.own.part_lse.fill_(float("nan"))
@@ -84,7 +84,7 @@ class Both:
     [("native", "k16v8-f"), ("native", "k16v8-d"), ("k16v8-d", "k16v8-d"), ("k8v8-d", "k16v8-f"), ("k4v4-d", "k4v4-d")],
 )
 def test_one_softmax_over_the_prefix_and_the_own_tokens(own: str, prefix: str, splits: int) -> None:
-    both = Both(own, prefix, 160, host=WIDE)
+    both = Both(own, prefix, 160, cut=PARTED)
     assert both.shared(splits).parts == 3
     first = both.run(splits)
     assert both.right(first)
@@ -109,6 +109,32 @@ def test_the_published_cartridge_is_79_pages_of_8_and_no_whole_pages_of_16() -> 
     for page, boundary in ((16, 632), (8, 631), (16, 0)):
         with pytest.raises(KassayError, match=f"{boundary} positions does not end at a boundary of pages of {page}"):
             Cartridge.of(recipe_named("k16v8-d"), x_NHD[:boundary], x_NHD[:boundary], page, None)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "batch", "positions", "picked"),
+    [
+        ("native", 64, 632, (64, 4)),
+        ("native", 64, 8192, (64, 4)),
+        ("native", 16, 8192, (64, 16)),
+        ("k16v8-d", 64, 632, (16, 1)),
+        ("k16v8-d", 64, 8192, (32, 4)),
+        ("k16v8-d", 16, 8192, (16, 4)),
+        ("k16v8-d", 1, 632, (16, 16)),
+        ("k4v4-d", 64, 8192, (16, 4)),
+    ],
+)
+def test_the_cut_of_a_prefix_fills_one_wave(recipe: str, batch: int, positions: int, picked: tuple[int, int]) -> None:
+    shape = replace(shape_of(case_of("native", (4, 1), 128, 8, [1]).layer, 4), recipe=recipe_named(recipe))
+    shape = replace(shape, query_heads=32, kv_heads=8)
+    cut = prefix_cut_of(shape, H200, batch, positions)
+    assert (cut.rows, cut.parts, cut.tile.tokens) == (*picked, 128)
+    less = Host(**{**H200.__dict__, "name": "a small one", "shared_bytes": 100 * 1024})
+    smaller = prefix_cut_of(shape, less, batch, positions)
+    assert (smaller.tile.tokens < 128) == (recipe != "k4v4-d")
+    assert prefix_shared_bytes(shape, smaller.rows, smaller.tile) <= 100 * 1024
+    with pytest.raises(KassayError, match="a small one has 1024 bytes of shared memory"):
+        prefix_cut_of(shape, Host(**{**less.__dict__, "shared_bytes": 1024}), batch, positions)
 
 
 def counted_twice(both: Both) -> tuple[torch.Tensor, torch.Tensor]:

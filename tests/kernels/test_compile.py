@@ -28,7 +28,7 @@ def told(made):
 
 found = {f"{name} {splits}": told(catalogue.attention(name, 128, splits)()) for name, splits in json.loads(sys.argv[1])}
 found["beside"] = told(catalogue.attention("k16v8-d", 128, 1, beside=2)())
-found["prefix k16v8-d"] = told(catalogue.prefix("k16v8-d", 128)())
+found["prefix"] = told(catalogue.prefix("k16v8-d", 128, 32)())
 found["gather k8v4-d"] = told(catalogue.gathered("k8v4-d", 128)())
 found["merge"] = told(catalogue.merge(128)())
 found["write"] = told(catalogue.write("k8v4-d", 128)())
@@ -58,5 +58,5 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
         assert told["registers"] <= 255
         assert bool(told["PREEXIT"]) == (splits > 1)
     assert found["merge"]["ACQBULK"]
-    assert found["prefix k16v8-d"]["PREEXIT"] and found["prefix k16v8-d"]["LDGSTS"]
+    assert found["prefix"]["PREEXIT"] and found["prefix"]["LDGSTS"]
     assert found["beside"]["PREEXIT"] and found["beside"]["ACQBULK"]  # starts beside the prefix, ends after it

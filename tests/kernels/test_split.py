@@ -117,6 +117,7 @@ def test_a_cut_is_one_split_where_the_device_is_full_and_many_where_it_is_not() 
         assert cut_of(shape(recipe), H200, 1, 32768, uneven=False).splits > 8
         assert cut_of(shape(recipe), H200, 128, 32768, uneven=False).splits <= 3
         assert cut_of(shape(recipe), H200, 64, 16384, uneven=True).splits >= 8
+    assert cut_of(shape("k16v8-d"), H200, 8, 8384, uneven=True).splits == 8  # 5 would be 1.2 waves
 
 
 def test_an_estimate_is_never_below_the_bytes_at_full_bandwidth() -> None:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kassay.kernels.device.walk import LN_2, asked, finish, store_lane, walk
+from kassay.kernels.device.walk import LN_2, asked, finish, store_rows, walk
 
 
 @triton.jit(do_not_specialize=["chunk", "table_stride", "width", "splits"])
@@ -77,7 +77,7 @@ def attention_split(
 
     if first >= last:
         if not SEVERAL:
-            store_lane(o_ptr, rows_R, valid_R, tl.zeros((BLOCK_R, D), tl.float32), D, 1, 0)
+            store_rows(o_ptr, rows_R, valid_R, tl.zeros((BLOCK_R, D), tl.float32), D)
         tl.store(lse_ptr + out_R, tl.full((BLOCK_R,), float("-inf"), tl.float32), mask=valid_R)
         if AFTER:
             gdc_wait()
