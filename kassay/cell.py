@@ -15,15 +15,16 @@ from kassay.errors import RunError
 from kassay.stage import Stage, Unmet
 
 
-def run_cell(stage: Stage, name: str, program: str, params: dict[str, Any]) -> Path:
+def run_cell(stage: Stage, name: str, program: str, params: dict[str, Any], python: str = sys.executable) -> Path:
     """Run <program>.py, a neighbour of the stage's program, in `<stage>/cells/<name>` and return that directory.
 
-    The code that the cell loaded becomes part of the stage's identity. Raises Unmet where the host lacks what the cell
+    `python`: of an environment of the cell's own, where a stage compares several. The code that the cell loaded becomes
+    part of the stage's identity. Raises Unmet where the host lacks what the cell
     needs, else RunError unless the cell passed.
     """
     directory = stage.directory / "cells" / name
     directory.mkdir(parents=True)
-    argv = [sys.executable, str(Path(sys.argv[0]).with_name(f"{program}.py")), str(directory)]
+    argv = [python, str(Path(sys.argv[0]).with_name(f"{program}.py")), str(directory)]
     digest.write_json(directory / paths.REQUEST, {**stage.request, "stage": name, "params": params, "argv": argv})
     with (directory / paths.STDOUT).open("wb") as out, (directory / paths.STDERR).open("wb") as err:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)

@@ -65,6 +65,7 @@ class Stage:
         self._changed_under_children: set[str] = set()
         self._foundations: dict[str, str] = {}
         self._asks_again = ""
+        self._effective: dict[str, dict[str, Any]] = {}
         self._records: Writer | None = None
         self._progress_at = 0.0
 
@@ -119,6 +120,10 @@ class Stage:
         self._changed_under_children |= {name for name, sha256 in code.items() if before.get(name, sha256) != sha256}
         self._changed_under_children |= set(receipt["code_changed"])
         self._code_of_children = before | code
+
+    def attest(self, arm: str, **effective: Any) -> None:
+        """Say in the receipt what an engine of this stage really used, as the engine itself told it."""
+        self._effective[arm] = effective
 
     def progress(self, done: int, total: int, what: str) -> None:
         """Tell whoever watches how far the stage is; at most four times a second reaches the disk."""
@@ -181,6 +186,7 @@ class Stage:
             "code_changed": sorted(changed | self._changed_under_children),
             "foundations": self._foundations,
             "asks_again": self._asks_again,
+            **({"effective": self._effective} if self._effective else {}),
         }
 
 

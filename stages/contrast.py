@@ -33,7 +33,7 @@ from kassay.stats.blocks import (
 from kassay.stats.certificate import Qualification
 from kassay.stats.orders import Order, require_design
 
-UNCERTIFIED = "none"  # a study without certificates: its comparisons are descriptive
+UNCERTIFIED = "unestablished"  # in a study without certificates, whose comparisons are descriptive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +211,7 @@ def contrast_record(
         valid_blocks=found.valid,
         needed_blocks=needed,
         **decided.figures() | {"ratios": None if planned.ratios is None else list(planned.ratios)},
-        objective=objectives.route_of(stage.params["study"]) if sha256 else UNCERTIFIED,
+        objective=objectives.route_of(stage.params["study"]) if sha256 else "none",
         certificate=planned.certificate,
         certificates_sha256=sha256,
         verdict=decided.verdict,

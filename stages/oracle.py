@@ -8,6 +8,8 @@ attention output and log-normalizer against float64 on the stored operands; then
 kassay.kv.mutation that applies, put into what sdpa reads. Rejected if a clean case misses or a fault
 escapes; a fault that changes nothing escapes too. A model of 16 bits attends within that format's wider
 tolerance on what it read, which is held against what is stored; the replay, and so every fault, is FP32's.
+
+On the fused backend the code under test is our kernels, in pages (kassay.backend.kernel_cases).
 """
 
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from kassay.backend import capture, checkpoint, inputs, reference, structure
+from kassay.backend import capture, checkpoint, inputs, reference, speed, structure
 from kassay.backend.checkpoint import Checkpoint
 from kassay.backend.judging import Found, Layer, Verdict, finite, judge
 from kassay.backend.paged_cases import Operands
@@ -39,6 +41,8 @@ FEWEST_RETRIEVAL_TOKENS = 1 + retrieval.EVALUATION_RECORDS * retrieval.RECORD_CH
 
 def run(stage: Stage) -> Metrics | Rejection:
     """All recipes of one model, clean and with faults."""
+    if (stage.params.get("backend") or {}).get("engine") == speed.FUSED:
+        return of_kernels(stage)
     loaded = checkpoint.of_stage(stage)
     model = loaded.model
     scales = inputs.scales_of(stage)
@@ -58,6 +62,31 @@ def run(stage: Stage) -> Metrics | Rejection:
         for index, layer in enumerate(layers(recipe, cache, scales, context, reads, loaded.compute, key_bias)):
             judge(verdict, recipe, index, layer)
         stage.progress(done + 1, len(recipes), "recipes")
+    return conclude(stage, verdict)
+
+
+def of_kernels(stage: Stage) -> Metrics | Rejection:
+    """The same of our kernels: on the operands of a model's own prefill, and on drawn ones of other heads."""
+    from kassay.backend import fused, fused_stage, kernel_cases, kernel_operands, workload
+
+    params = stage.params
+    weights = fused_stage.weights_of(stage)
+    scales = fused_stage.scales_of(stage, weights)
+    device, batch, tokens = weights.embedding.device, params["batch"], params["context_tokens"]
+    plan = fused.Plan(batch=batch, row_tokens=tokens + 1, steps=1)
+    decoder = fused.Decoder(weights, recipe_named("native", params["sixteen"]), plan)
+    decoder.step.seen = []
+    decoder.admit(workload.speed_prompts(batch, tokens + 1, params["seed"]), 1)
+    own = list(kernel_operands.cut_apart(decoder.step.seen, batch, scales))
+    verdict, recipes = Verdict(stage), [recipe_named(name, params["sixteen"]) for name in params["recipes"]]
+    for done, recipe in enumerate(recipes, start=1):
+        for index, given in enumerate(own):
+            kernel_cases.judge_kernels(verdict, recipe, index, given, plan.page_tokens, "kernel")
+        for query_heads, kv_heads, head_dim, page_tokens in params["heads"]:
+            given = kernel_operands.drawn((query_heads, kv_heads, head_dim), params["sixteen"], device, batch, tokens)
+            case = f"kernel-q{query_heads}-kv{kv_heads}-d{head_dim}-page{page_tokens}"
+            kernel_cases.judge_kernels(verdict, recipe, 0, given, page_tokens, case)
+        stage.progress(done, len(recipes), recipe.name)
     return conclude(stage, verdict)
 
 

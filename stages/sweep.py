@@ -1,19 +1,16 @@
 """Decode throughput over batch at fixed contexts: the points of the saturation curve, every repetition kept.
 
-The grid is the powers of two up to the largest batch. All prompts differ, share no prefix and are cut from real task
-text, and their length is checked once they are tokens; a repetition decodes from a freshly filled cache, and only the
-decode steps are timed.
+The grid is the powers of two up to the largest batch, or what `batches` lists, as far as `most_cached_tokens` allows at
+a context. All prompts differ, share no prefix and are cut from real task text, and their length is checked once they
+are tokens; drawn weights have drawn operands in place of a context, which their records say. A repetition decodes from
+a freshly filled cache, and only the decode steps are timed. Which backend serves is the params' (kassay.backend.speed);
+on the fused one a step's parts are taken apart at the batches that `parts` lists.
 """
 
-import time
 from typing import Any
 
-import torch
-
-from kassay.backend import inputs, prompts, reference, workload
+from kassay.backend import speed
 from kassay.kinds.timing import SweepCell
-from kassay.kv.cache import Prefilled
-from kassay.kv.recipe import Recipe, recipe_named
 from kassay.stage import Metrics, Stage, main
 
 WARMUPS = 1
@@ -22,50 +19,54 @@ WARMUPS = 1
 def run(stage: Stage) -> Metrics:
     """One cell per recipe, context and batch; recipes take turns at each point, so that drift hits all alike."""
     params = stage.params
-    model = reference.load(stage.inputs["model"], stage.cpus)
-    scales = inputs.scales_of(stage)
-    recipes = [recipe_named(name, params["sixteen"]) for name in params["recipes"]]
-    grid = [(context, batch) for context in params["contexts_tokens"] for batch in powers(params["largest_batch"])]
-    for done, (context_tokens, batch) in enumerate(grid, start=1):
-        context_BT = workload.speed_prompts(batch, context_tokens, params["seed"])
-        shared_prefix_tokens = prompts.check_prompts(context_BT.tolist(), context_tokens)
-        context = reference.prefill(model, context_BT[:, :-1], params["sixteen"])
-        elapsed: dict[str, list[int]] = {recipe.name: [] for recipe in recipes}
-        for _ in range(WARMUPS + params["repetitions"]):
+    served = speed.of_stage(stage)
+    recipes = params["recipes"]
+    plan = [(context, planned_batches(params, context)) for context in params["contexts_tokens"]]
+    total, done = sum(len(batches) for _, batches in plan), 0
+    for context_tokens, batches in plan:
+        points = served.points(recipes, context_tokens, max(batches), params["output_tokens"], params["seed"])
+        for batch in batches:
+            prompts_sha256, shared_prefix_tokens = points.fill(batch)
+            elapsed: dict[str, list[int]] = {recipe: [] for recipe in recipes}
+            for repetition in range(WARMUPS + params["repetitions"]):
+                turn = repetition % len(recipes)
+                for recipe in recipes[turn:] + recipes[:turn]:
+                    elapsed[recipe].append(points.decode_ns(recipe, params["output_tokens"]))
             for recipe in recipes:
-                elapsed[recipe.name].append(
-                    decode_ns(model, recipe, scales, context, context_BT, params["output_tokens"])
+                stage.append(
+                    SweepCell(
+                        model=params["model"],
+                        recipe=recipe,
+                        batch=batch,
+                        context_tokens=context_tokens,
+                        output_tokens=params["output_tokens"],
+                        warmups=WARMUPS,
+                        elapsed_ns=elapsed[recipe],
+                        prompts_sha256=prompts_sha256,
+                        shared_prefix_tokens=shared_prefix_tokens,
+                    )
                 )
-        for recipe in recipes:
-            stage.append(
-                SweepCell(
-                    model=params["model"],
-                    recipe=recipe.name,
-                    batch=batch,
-                    context_tokens=context_tokens,
-                    output_tokens=params["output_tokens"],
-                    warmups=WARMUPS,
-                    elapsed_ns=elapsed[recipe.name],
-                    prompts_sha256=workload.rows_digest(context_BT),
-                    shared_prefix_tokens=shared_prefix_tokens,
-                )
-            )
-        stage.progress(done, len(grid), f"batch {batch} at {context_tokens} tokens")
-    return {"cells": len(grid) * len(recipes)}
+            for record in points.parts() if batch in (params.get("parts") or []) else ():
+                stage.append(record)
+            done += 1
+            stage.progress(done, total, f"batch {batch} at {context_tokens} tokens")
+        for record in points.records():
+            stage.append(record)
+        del points  # before the next context's caches are made
+    return {"cells": total * len(recipes)}
+
+
+def planned_batches(params: dict[str, Any], context_tokens: int) -> list[int]:
+    """The batches of a context; at least one."""
+    grid = params.get("batches") or powers(params["largest_batch"])
+    most = params.get("most_cached_tokens") or max(grid) * context_tokens
+    return [batch for batch in grid if batch * context_tokens <= most] or grid[:1]
 
 
 def powers(largest: int) -> list[int]:
     """1, 2, 4, … up to `largest`, which is always the last one."""
     grid = [1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent < largest]
     return [*grid, largest]
-
-
-def decode_ns(model: Any, recipe: Recipe, scales: Any, context: Prefilled, context_BT: torch.Tensor, steps: int) -> int:
-    """Nanoseconds of `steps` decode steps of the whole batch."""
-    cache = reference.filled(model, recipe, scales, context, steps)
-    started = time.monotonic_ns()
-    reference.forced(model, cache, context_BT[:, -1:], steps)
-    return time.monotonic_ns() - started
 
 
 if __name__ == "__main__":

@@ -63,6 +63,9 @@ def of_stage(stage: Stage) -> Checkpoint:
     if asked is None:
         model = reference.load(directory, stage.cpus)
         return Checkpoint(model=model, text=Characters(), device=torch.device("cpu"), compute="fp32")
+    if "engine" in asked:
+        weights = "drawn weights answer nothing" if asked.get("weights") == "drawn" else "it serves stages of speed"
+        raise ModelError(f"backend `{asked['engine']}` is not for this stage: {weights}, and this stage asks a model")
     device, compute = device_of(asked["gpus"], asked["compute"]), asked["compute"]
     if asked["checkpoint"] == SHIPPED:
         model, words = reference.load(directory, stage.cpus, COMPUTE[compute]), Characters()

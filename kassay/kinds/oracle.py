@@ -18,7 +18,9 @@ class OracleCase(Record):
     case: str = doc(
         "`chunk`: the model's own pass over several tokens; `rotation`: the key bias as it is taken off; `replay`: "
         "sdpa on the stored operands; `paged-fresh`, `paged-decode`, `paged-mixed`: the same in pages, all tokens or "
-        "the last one asking; `paged-moved`: other pages, another order of writing and of requests."
+        "the last one asking; `paged-moved`: other pages, another order of writing and of requests. Of our kernels, "
+        "`kernel` and the heads and page of drawn operands, then `-stored` for what the writer left, `-1` and `-4` for "
+        "attention in so many splits, `-page` and `-fault` for faults."
     )
     mutation: str | None = doc("Name of the injected fault, null for a clean case.")
     quantity: str = doc(

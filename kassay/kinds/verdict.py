@@ -118,8 +118,8 @@ class ContrastRecord(Record):
     screen_ratio: float = doc("Least median ratio of a gain.")
     objective: str = doc("Objective that the candidate had to qualify for: the study's route; `none` without one.")
     certificate: str = doc(
-        "Verdict of its certificates for it on this model, against every planned control; `none` of a study that makes "
-        "none."
+        "Verdict of its certificates for it on this model, against every planned control; `unestablished` "
+        "where no stage makes any."
     )
     certificates_sha256: str = doc("Digest of the file of certificates that was read, empty where there is none.")
     verdict: str = doc(

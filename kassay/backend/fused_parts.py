@@ -1,0 +1,49 @@
+"""Where the time of a decode step goes: the kernels of one replayed graph, by what they do.
+
+    attention   our kernel and its merge            product   matrix products of cuBLAS
+    rows        norms, rotation and writing, gate   other     embedding, the largest logit, counters
+    idle        what the step takes longer than its kernels together
+
+Times are those of CUPTI through torch's profiler, which itself slows a replay by a little: the shares are of the
+profiled replays, and the step's own time is measured without it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+PARTS = (
+    ("attention", ("attention_split", "attention_merge")),
+    ("rows", ("add_norm", "turn_and_store", "gate")),
+    ("product", ("gemm", "nvjet", "cutlass", "cublas", "splitk", "matmul")),
+)
+
+
+def part_of(kernel: str) -> str:
+    """Which part a kernel belongs to, by its name."""
+    lowered = kernel.lower()
+    return next((part for part, words in PARTS if any(word in lowered for word in words)), "other")
+
+
+def parts_us(replay: Callable[[], object], steps: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Microseconds of each part in a step, and of each kernel by name. Empty where the profiler sees no kernel."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(steps):
+            replay()
+        torch.cuda.synchronize()
+    kernels: dict[str, float] = defaultdict(float)
+    first, last = float("inf"), 0.0
+    for event in seen.events():
+        if str(event.device_type).endswith("CUDA") and event.time_range.elapsed_us() > 0:
+            kernels[event.name] += event.time_range.elapsed_us() / steps
+            first, last = min(first, event.time_range.start), max(last, event.time_range.end)
+    if not kernels:
+        return {}, {}
+    parts: dict[str, float] = defaultdict(float)
+    for name, took in kernels.items():
+        parts[part_of(name)] += took
+    parts["idle"] = max(0.0, (last - first) / steps - sum(parts.values()))
+    return dict(parts), dict(kernels)

@@ -1,0 +1,104 @@
+"""Stages on the fused backend, under Triton's interpreter: what they leave, what they refuse, what needs a GPU."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kassay import digest, paths
+from kassay.record import Writer
+from tests import timed
+
+if not find_spec("triton"):
+    pytest.skip("the kernels need triton", allow_module_level=True)
+
+ROBUST = paths.ROOT / "data" / "models" / "robust"
+DRAWN = {"engine": "fused", "weights": "drawn", "geometry": "qwen3-0.6b", "layers": 1, "compute": "fp16", "gpus": 0}
+SWEEP: dict[str, Any] = {
+    "model": "qwen3-0.6b", "sixteen": "fp16", "recipes": ["native", "k16v8-d"], "batches": [1, 64],
+    "most_cached_tokens": 40, "contexts_tokens": [16], "output_tokens": 2, "repetitions": 1, "seed": 1,
+    "backend": DRAWN,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages are processes of their own."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+def test_a_sweep_of_drawn_weights_says_what_it_ran_on(run_stage: Callable[..., Any]) -> None:
+    ran = run_stage("sweep", SWEEP, {})
+    assert ran.code == 0, ran.stderr
+    cells = ran.records("sweep_cell")
+    assert [(one["batch"], one["recipe"]) for one in cells] == [(1, "native"), (1, "k16v8-d")], (
+        "a batch beyond most_cached_tokens is left out"
+    )
+    assert all(len(one["elapsed_ns"]) == 2 and min(one["elapsed_ns"]) > 0 for one in cells)
+    (backend,) = ran.records("fused_backend")
+    assert backend["drawn"] is True and backend["model_sha256"] is None and backend["layers"] == 1
+    caches = ran.records("fused_cache")
+    assert [(one["recipe"], one["context"], one["batches"]) for one in caches] == [
+        ("native", "drawn", [1]), ("k16v8-d", "drawn", [1])
+    ]  # fmt: skip
+    scales = caches[1]["pages"] * 16 * 8 * 4
+    assert 4 * (caches[1]["backing_bytes"] - scales) == 3 * caches[0]["backing_bytes"], (
+        "K16/V8, and an FP32 scale a head"
+    )
+    assert all(cut["splits"] >= 1 for one in caches for cut in one["cuts"])
+
+
+def test_a_timing_cell_completes_its_requests_on_our_kernels(run_stage: Callable[..., Any]) -> None:
+    place = {"load": "timed", "block": 0, "pilot": False, "position": 0}
+    sizes = {"batch": 2, "context_tokens": 9, "output_tokens": 2, "warmups": 0, "repetitions": 2}
+    own = {"model": "robust", "sixteen": "fp16", "seed": 1, "backend": {**DRAWN, "weights": "shipped"}}
+    ran = run_stage("timing_cell", {**own, **place, **sizes, "recipe": "k16v8-d"}, {"model": ROBUST})
+    assert ran.code == 0, ran.stderr
+    (cell,) = ran.records("timing_cell")
+    assert cell["request_tokens"] == [[2, 2]] * 2 and cell["full_steps"] == [2, 2]
+    assert cell["prefilled_tokens"] == [18, 18], "all prompt tokens of each repetition, and none of the preparation"
+    assert len(set(cell["output_sha256s"])) == 1
+
+
+def test_stages_that_ask_a_model_refuse_drawn_weights_and_a_missing_gpu_is_unmet(
+    run_stage: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scales = tmp_path / "scales.json"
+    digest.write_json(scales, {})
+    asked = {"model": "robust", "sixteen": "fp16", "recipes": ["native"], "endpoints": {}, "backend": DRAWN}
+    ran = run_stage("quality", asked, {"model": ROBUST, "scales": scales})
+    assert ran.code == 1
+    assert "backend `fused` is not for this stage: drawn weights answer nothing" in ran.outcome.reason
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ran = run_stage("sweep", {**SWEEP, "backend": {**DRAWN, "gpus": 1}}, {})
+    assert ran.code == 4 and "a GPU is asked for, and torch" in ran.outcome.reason
+
+
+def test_without_certificates_a_comparison_is_descriptive(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    orders = [["native", "k16v8-f"], ["k16v8-f", "native"]]
+    writer, cells = Writer(tmp_path / "timing.jsonl"), []
+    for block, order in enumerate(orders):
+        for position, recipe in enumerate(order):
+            one = timed.cell(block=block, position=position, recipe=recipe)
+            slower = [one.ended_ns[0], one.ended_ns[1] + timed.NS // 4] if recipe == "native" else one.ended_ns
+            cells.append(replace(one, ended_ns=slower))
+    for record in (*cells, *timed.around(cells)):
+        writer.append(record)
+    writer.close()
+    digest.write_json(tmp_path / "orders.json", {"orders": orders, "guards": {}})
+    timing = {"family": ["k16v8-f"], "blocks": 2, "alpha": 0.05, "interval_alpha": 0.05, "screen_ratio": 1.01}
+    pairs = {"k16v8-f": {"candidate": "k16v8-f", "control": "native"}}
+    inputs = {"timing": tmp_path / "timing.jsonl", "orders": tmp_path / "orders.json"}
+    study = {"name": "tiny", "timing": timing, "comparisons": pairs}
+    ran = run_stage("contrast", {"model": "toy", "study": study}, inputs)
+    assert ran.code == 0, ran.stderr
+    (found,) = ran.records("contrast")
+    assert (found["verdict"], found["certificate"], found["certificates_sha256"]) == (
+        "descriptive",
+        "unestablished",
+        "",
+    )
+    assert found["wins"] == 2 and abs(found["median"] - 1.25) < 1e-6 and "no gain can be confirmed" in found["reason"]
