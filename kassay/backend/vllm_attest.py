@@ -195,3 +195,15 @@ def shown_cuts(cuts: dict[int, Any]) -> dict[str, Any]:
 def type_name(backend: Any) -> str:
     """Name of a class or of an object's class."""
     return str(backend.__name__ if isinstance(backend, type) else type(backend).__name__)
+
+
+def effective(engine: VllmEngine) -> dict[str, Any]:
+    """What a receipt says of an engine: formats and backend as it told them, never those that were asked for."""
+    return {
+        "keys": engine.key_format,
+        "values": engine.value_format,
+        "scales": engine.scale_policy,
+        "backend": engine.backend,
+        "vllm": engine.vllm,
+        "token_layer_bytes": engine.token_layer_bytes,
+    }
