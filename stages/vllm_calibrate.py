@@ -7,7 +7,7 @@ ids, and the scales say so. Unmet without a GPU or vLLM.
 from kassay.backend import vllm_calibrate, vllm_prompts
 from kassay.backend.vllm import Engine, require_vllm
 from kassay.backend.vllm_arguments import cell_of
-from kassay.backend.vllm_attest import plug_in_state
+from kassay.backend.vllm_attest import effective, plug_in_state
 from kassay.backend.vllm_geometry import model_folder
 from kassay.stage import Metrics, Stage, main
 
@@ -32,6 +32,7 @@ def run(stage: Stage) -> Metrics:
     )  # fmt: skip
     engine = Engine(cell, "calibration")
     stage.append(engine.attested)
+    stage.attest("calibration", **effective(engine.attested))
     vllm_calibrate.forget(plug_in_state())
     served = engine.serve(prompts, params["decode_tokens"], repetition=0, warmup=False, forced=True)
     stage.append(served.span)

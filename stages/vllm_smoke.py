@@ -13,6 +13,7 @@ from kassay import digest
 from kassay.backend import vllm_install, vllm_prompts
 from kassay.backend.vllm import Engine, require_vllm
 from kassay.backend.vllm_arguments import cell_of, require_real
+from kassay.backend.vllm_attest import effective
 from kassay.backend.vllm_watch import Watch
 from kassay.stage import Metrics, Rejection, Stage, main
 
@@ -80,6 +81,7 @@ def traffic(
         stage.progress(repetition + 1, REPETITIONS, "repetitions")
     attested = engine.attest()
     stage.append(attested)
+    stage.attest(ARM, **effective(attested))
     return vllm_install.Evidence(
         engine=attested, calibrated=calibrated, spans=spans, outputs=outputs, checks=watch.checks,
         free_blocks=engine.free_blocks(), allocated_bytes=allocated,

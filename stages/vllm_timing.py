@@ -1,14 +1,18 @@
 """Time complete requests of vLLM arms in counterbalanced blocks: one fresh engine, a process, for each arm and block.
 
+An arm of a `role` runs with the interpreter of that role's stack, so that forks are compared in one block.
+
 Pilot blocks come first, are marked and never count. Orders are rows of the Williams design, fixed by the plan. A cell
 whose engine is not, by its own attestation, what was asked for is a crash of this stage and no slow cell. This stage
 measures only; stages/vllm_ratio.py says what the blocks say. Unmet without a GPU or vLLM.
 """
 
+import json
 from dataclasses import asdict
 from typing import Any
 
 from kassay.backend.vllm import require_vllm
+from kassay.backend.vllm_attest import effective
 from kassay.cell import run_cell
 from kassay.kinds.timing import GpuState, HostState, TimingCell
 from kassay.kinds.vllm import VllmEngine, VllmRequest, VllmSpan
@@ -41,10 +45,14 @@ def run(stage: Stage) -> Metrics:
 def time_cell(stage: Stage, place: dict[str, Any]) -> None:
     """One cell in a process of its own; what it leaves becomes the stage's."""
     name = f"{'pilot' if place['pilot'] else 'block'}-{place['block']}-{place['position']}-{place['arm']}"
-    directory = run_cell(stage, name, "vllm_timing_cell", {**stage.params, **place})
+    role = stage.params["arms"][place["arm"]].get("role")
+    own = {} if role is None else {"python": json.loads(stage.inputs_of("stacks")[role].read_bytes())["python"]}
+    directory = run_cell(stage, name, "vllm_timing_cell", {**stage.params, **place}, **own)
     for kind in KEPT:
         for record in read_kind(directory / "records.jsonl", kind):
             stage.append(record)
+            if isinstance(record, VllmEngine):
+                stage.attest(record.arm, **effective(record))
 
 
 if __name__ == "__main__":

@@ -50,12 +50,13 @@ def cell(stage: Stage) -> Asked:
     """What this arm's engine is asked for."""
     params = stage.params
     arm, geometry = params["arms"][params["arm"]], params["geometry"]
-    fixed = arm["recipe"].endswith("-f") and arm["attention"] == "plug-in"
+    fixed = arm["recipe"].endswith("-f") and arm["attention"] in ("plug-in", "fork")
     return cell_of(
         params["engine"] | sizes_of(params),
         model=str(model_folder(geometry, stage.directory) if geometry else stage.inputs["model"]),
         dummy=bool(geometry), recipe=arm["recipe"], attention=arm["attention"],
         scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False, seed=params["seed"],
+        variables=arm.get("variables") or {},
     )  # fmt: skip
 
 

@@ -70,6 +70,7 @@ class Engine:
     def __init__(self, asked: Asked, arm: str) -> None:
         arguments = engine_arguments(asked)
         os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+        os.environ.update(asked.variables)
         if asked.attention == "plug-in":
             plug_in()
         import torch
@@ -78,8 +79,8 @@ class Engine:
         self.asked, self.arm = asked, arm
         self.llm = LLM(**arguments)
         self.engine = self.llm.llm_engine
-        self.core = self.engine.engine_core.engine_core
-        self.worker: Any = self.core.model_executor.driver_worker.worker
+        self.core = reach(self.engine, "engine_core.engine_core")
+        self.worker = reach(self.core, "model_executor.driver_worker.worker")
         self.scheduled = Scheduled()
         self.served_together = 0  # requests of the repetition
         self._watch_scheduler()
@@ -199,6 +200,18 @@ class Engine:
             return {}, None
         replays = {str(size): count - before[0].get(size, 0) for size, count in sorted(now[0].items())}
         return {size: count for size, count in replays.items() if count}, now[1] - before[1]
+
+
+def reach(thing: Any, path: str) -> Any:
+    """A part of an engine. Raises KassayError where this vLLM has none there: what cannot be asked is not attested."""
+    for name in path.split("."):
+        if not hasattr(thing, name):
+            raise KassayError(
+                f"this vLLM's `{type(thing).__name__}` has no `{name}`: its engine cannot be asked what it really uses",
+                hint="kassay.backend.vllm asks as vLLM 0.25.1 can be asked, in one process",
+            )
+        thing = getattr(thing, name)
+    return thing
 
 
 def require_vllm() -> None:

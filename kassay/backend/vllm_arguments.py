@@ -2,6 +2,7 @@
 
     attention    flash-attn, flashinfer, triton   vLLM's own backends, which keep keys and values in one format
                  plug-in                          kassay_vllm (plugins/vllm): any of the seven arms in pages of bytes
+fork                             a fork's FlashInfer: keys and values by a pair of cache dtypes
 
 A cell is greedy, of one seed, without prefix caching and chunked prefill unless it is asked for otherwise, in this one
 process; request statistics are on. A pool is asked for in bytes (all layers), so that arms hold equal bytes. Decodes
@@ -22,12 +23,20 @@ ATTENTION: dict[str, str] = {
     "flashinfer": "FLASHINFER",
     "triton": "TRITON_ATTN",
     "plug-in": "CUSTOM",
+    "fork": "FLASHINFER",
 }
 DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
 BLOCK_TOKENS = 16
 FREE_AT_START = 0.1  # of the GPU: vLLM refuses to start below it; the pool is asked for in bytes, not as a share
 # What vLLM 0.25.1 does by itself with this recipe, kv_cache_dtype.
 NATIVE_KINDS = {"native": "auto", "k8v8-f": "fp8_e4m3"}
+# What the published forks take (predecessor's gates): one word for both components, or a pair of keys and values.
+FORK_KINDS: dict[str, Any] = {
+    "native": "auto",
+    "k16v8-f": ("auto", "fp8_e4m3"),
+    "k8v16-f": ("fp8_e4m3", "auto"),
+    "k8v8-f": "fp8_e4m3",
+}
 FP16_OF_FA3 = "FlashAttention 3 with E4M3 caches writes BF16 only (vLLM 0.25.1): take bf16"
 # FlashInfer's prefill would quantize queries to E4M3 on sm_90, which is another recipe.
 FLASHINFER = {"use_trtllm_attention": False, "disable_flashinfer_q_quantization": True}
@@ -53,6 +62,8 @@ class Asked:
     continued: str  # of kassay_vllm: `refuse` or `gather`
     observe: tuple[int, ...]  # layers whose operands the oracle reads
     calibrate: bool  # fold the largest absolute operands
+    variables: tuple[tuple[str, str], ...]  # of the environment, by which a fork's routes are chosen
+    scales_argument: str  # of a fork: engine argument that takes the scales; empty: it is not known
     lengths: str  # of kassay_vllm: `uneven` or `equal`
     cuts: str | None  # book of measured cuts
     seed: int
@@ -66,8 +77,10 @@ class Asked:
 def cell_of(engine: Mapping[str, Any], **given: Any) -> Asked:
     """A cell of a study's engine parameters and of what the stage itself knows."""
     own = {name: value for name, value in engine.items() if name != "pool_mib"}
+    variables = {**own.pop("variables", {}), **given.pop("variables", {})}
+    fork = {"variables": tuple(sorted(variables.items())), "scales_argument": own.pop("scales_argument", "")}
     sizes = {"graphs": tuple(engine["graphs"]), "pool_bytes": int(engine["pool_mib"]) << 20}
-    return Asked(**{**own, **given, **sizes})
+    return Asked(**{**own, **fork, **given, **sizes})
 
 
 def require_real(scales: Mapping[str, Any]) -> None:
@@ -91,6 +104,8 @@ def refusals(asked: Asked) -> list[str]:
             found.append(f"recipe `{asked.recipe}` with the plug-in, allowed are {', '.join(arms)}")
         if (asked.prefix_caching or asked.chunked_prefill) and asked.continued != "gather":
             found.append("prefix caching and chunked prefill need `continued: gather`")
+    elif asked.attention == "fork":
+        found += of_fork(asked)
     else:
         if asked.recipe not in NATIVE_KINDS:
             found.append(f"recipe `{asked.recipe}` with vLLM's own `{asked.attention}`: it keeps K and V in one format")
@@ -109,6 +124,25 @@ def refusals(asked: Asked) -> list[str]:
     return found
 
 
+def of_fork(asked: Asked) -> list[str]:
+    """Why a fork is not asked for this."""
+    found = []
+    if asked.recipe not in FORK_KINDS:
+        found.append(f"recipe `{asked.recipe}` on a fork, allowed are {', '.join(FORK_KINDS)}")
+    elif asked.recipe != "native" and (asked.scales is None or not asked.scales_argument):
+        found.append(f"recipe `{asked.recipe}` on a fork needs scales and the engine argument that takes them")
+    if asked.observe or asked.calibrate:
+        found.append("operands are observed and folded by the plug-in only")
+    return found
+
+
+def kv_cache_dtype(asked: Asked) -> Any:
+    """What the engine is told of its cache's formats."""
+    if asked.attention == "plug-in":
+        return "auto"
+    return FORK_KINDS[asked.recipe] if asked.attention == "fork" else NATIVE_KINDS[asked.recipe]
+
+
 def engine_arguments(asked: Asked) -> dict[str, Any]:
     """Keyword arguments of vllm.LLM. Raises KassayError with every reason why the cell is refused."""
     if found := refusals(asked):
@@ -124,7 +158,7 @@ def engine_arguments(asked: Asked) -> dict[str, Any]:
         "dtype": DTYPES[asked.sixteen],
         "seed": asked.seed,
         "block_size": BLOCK_TOKENS,
-        "kv_cache_dtype": "auto" if ours else NATIVE_KINDS[asked.recipe],
+        "kv_cache_dtype": kv_cache_dtype(asked),
         "kv_cache_memory_bytes": asked.pool_bytes,
         "gpu_memory_utilization": FREE_AT_START,
         "max_model_len": asked.sequence_tokens,
@@ -142,6 +176,8 @@ def engine_arguments(asked: Asked) -> dict[str, Any]:
         made["enforce_eager"] = True
     if ours:
         made["additional_config"] = {"kassay": settings(asked)}
+    if asked.attention == "fork" and asked.recipe != "native":
+        made[asked.scales_argument] = asked.scales
     return made
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kassay.kinds.vllm import VllmCheck, VllmEngine, VllmSpan
+from kassay.kv.recipe import Recipe
 
-SCHEMA = "kassay.vllm_install/1"
+SCHEMA, FORK_SCHEMA = "kassay.vllm_install/1", "kassay.vllm_fork/1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +49,68 @@ def findings(seen: Evidence) -> list[Finding]:
     return [physical(seen), scales(seen), route(seen), graphs(seen), memory(seen), text(seen), oracle(seen)]
 
 
-def receipt(found: Sequence[Finding], engine: VllmEngine) -> dict[str, Any]:
+def receipt(found: Sequence[Finding], engine: VllmEngine, count: int = 7) -> dict[str, Any]:
     """What receipt.json holds; `passed` only if everything was seen."""
     return {
         "schema": SCHEMA,
-        "passed": all(one.passed for one in found) and len(found) == 7 and not engine.dummy_weights,
+        "passed": all(one.passed for one in found) and len(found) == count and not engine.dummy_weights,
         "vllm": engine.vllm,
         "torch": engine.torch,
         "triton": engine.triton,
         "device": engine.device,
         "findings": {one.name: {"passed": one.passed, "said": one.said} for one in found},
     }
+
+
+def findings_of_fork(seen: Evidence, recipe: Recipe) -> list[Finding]:
+    """What can be seen of an engine that does not tell its routes and copies no operands: five.
+
+    What is not told is no finding: UNSEEN names it, and a fork's receipt says so beside `passed`.
+    """
+    return [stored(seen, recipe), loaded(seen, recipe), admitted(seen), memory(seen), repeated(seen)]
+
+
+UNSEEN = ("whether a prefill took a fallback", "operands in the worker: no oracle", "which graphs were replayed")
+
+
+def receipt_of_fork(found: Sequence[Finding], engine: VllmEngine) -> dict[str, Any]:
+    """What receipt.json of a fork holds."""
+    return receipt(found, engine, count=5) | {"schema": FORK_SCHEMA, "not_told": list(UNSEEN)}
+
+
+def stored(seen: Evidence, recipe: Recipe) -> Finding:
+    """Formats of the live tensors are those of the recipe."""
+    got = (seen.engine.key_format, seen.engine.value_format)
+    right = got == (recipe.key_format, recipe.value_format)
+    said = f"keys in {got[0]}, values in {got[1]}, {seen.engine.token_layer_bytes:g} bytes a token and layer"
+    return Finding(name="physical", passed=right, said=said)
+
+
+def loaded(seen: Evidence, recipe: Recipe) -> Finding:
+    """Scales read back from the layers are the calibration's; a native arm has none."""
+    found, said = [], []
+    sides = (("k", recipe.key_format, seen.engine.key_scales), ("v", recipe.value_format, seen.engine.value_scales))
+    for component, form, got in sides:
+        wanted = seen.calibrated.get(component, []) if recipe.policy_of(form) == "fixed" else None
+        found.append(got == wanted)
+        said.append(
+            f"{component}: {'none' if got is None else f'{len(got)} read back'}{'' if found[-1] else ', others'}"
+        )
+    return Finding(name="scales", passed=all(found), said="; ".join(said))
+
+
+def admitted(seen: Evidence) -> Finding:
+    """Prompts were prefilled beside decodes."""
+    mixed = min((span.mixed_steps for span in seen.spans), default=0)
+    return Finding(name="route", passed=mixed > 0, said=f"{mixed} mixed steps a repetition; fallbacks are not told")
+
+
+def repeated(seen: Evidence) -> Finding:
+    """The same tokens twice, of more than one kind."""
+    same = len(seen.outputs) > 1 and all(list(one) == list(seen.outputs[0]) for one in seen.outputs)
+    kinds = len({token for row in seen.outputs[0] for token in row}) if seen.outputs else 0
+    said = f"{kinds} kinds of token, {'the same' if same else 'not the same'} twice"
+    return Finding(name="text", passed=same and kinds > 1, said=said)
 
 
 def physical(seen: Evidence) -> Finding:

@@ -94,7 +94,7 @@ def test_an_engine_that_is_not_what_was_asked_for_does_not_count() -> None:
         ({"scale_policy": "fixed"}, "scale policy are `fixed`"),
         ({"backend": "FlashAttentionBackend"}, "backend are `FlashAttentionBackend`"),
         ({"graph_batches": [1]}, "graphs are `[1]`, asked for was `[1, 8]`"),
-        ({"storages": 1}, "storages are `1`, asked for was `2`"),
+        ({"storages": 1}, "1 storages stand behind 2 layers"),
         ({"prefix_caching": True}, "prefix caching are `True`"),
         ({"dummy_weights": True}, "dummy weights are `True`"),
         ({"pool_bytes": 65 << 20}, "the pool takes"),
@@ -114,3 +114,35 @@ def test_formats_come_from_live_tensors_or_are_an_error() -> None:
     for kind, told in ((torch.uint8, "auto"), (torch.uint8, "fp8_e5m2"), (torch.float16, "fp8_per_token_head")):
         with pytest.raises(KassayError, match="cannot be told"):
             vllm_attest.formats(layer(kind, told))
+
+
+def test_a_fork_s_pair_of_tensors_is_told_side_by_side() -> None:
+    import torch
+
+    def layer(tensors: Any, told: Any, **more: Any) -> SimpleNamespace:
+        return SimpleNamespace(impl=SimpleNamespace(), kv_cache=tensors, kv_cache_dtype=told, layer_name="l", **more)
+
+    keys, values = torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.uint8)
+    pair = layer([(keys, values)], ("auto", "fp8_e4m3"), _k_scale=torch.ones(1), _v_scale=torch.tensor(0.25))
+    assert vllm_attest.formats(pair) == ("fp16", "e4m3fn", "fixed")
+    assert vllm_attest.scales({0: pair}, "values") == [0.25] and vllm_attest.scales({0: pair}, "keys") is None
+    typed = values.view(torch.float8_e4m3fn)
+    assert vllm_attest.formats(layer((typed, typed), "fp8_e4m3")) == ("e4m3fn", "e4m3fn", "fixed")
+    for tensors, told, words in (
+        ([keys, values, values], ("auto", "fp8_e4m3"), "a cache of 3 tensors"),
+        (values, ("auto", "fp8_e4m3"), "what its cache of `uint8` holds cannot be told"),
+        (keys, ("auto", "fp8_e4m3"), "one tensor of `torch.float16` holds keys and values"),
+        ((keys, values), ("auto", "auto"), "what its cache of `uint8` holds cannot be told"),
+    ):
+        with pytest.raises(KassayError) as caught:
+            vllm_attest.formats(layer(tensors, told))
+        assert words in str(caught.value)
+
+
+def test_an_engine_that_cannot_be_asked_is_refused_by_name() -> None:
+    from kassay.backend.vllm import reach
+
+    engine = SimpleNamespace(engine_core=SimpleNamespace(scheduler=1))
+    assert reach(engine, "engine_core.scheduler") == 1
+    with pytest.raises(KassayError, match="has no `engine_core`: its engine cannot be asked what it really uses"):
+        reach(engine, "engine_core.engine_core")

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from kassay.backend.vllm_install import Evidence, findings, receipt
+from kassay.backend.vllm_install import Evidence, findings, findings_of_fork, receipt, receipt_of_fork
 from kassay.kinds.vllm import VllmCheck, VllmSpan
+from kassay.kv.recipe import recipe_named
 from tests.vllm.test_arguments import engine
 
 
@@ -89,3 +90,33 @@ def test_a_receipt_needs_all_findings_and_real_weights() -> None:
     found = findings(GOOD)
     assert receipt(found[:6], GOOD.engine)["passed"] is False
     assert receipt(found, replace(GOOD.engine, dummy_weights=True))["passed"] is False
+
+
+FORK = replace(GOOD, engine=replace(GOOD.engine, backend="FlashInferBackend", events=[]), checks=[])
+FORK_FAULTS: list[tuple[str, dict[str, Any]]] = [
+    ("physical", {"engine": replace(FORK.engine, value_format="fp16")}),
+    ("scales", {"engine": replace(FORK.engine, value_scales=[1.0, 1.0])}),
+    ("scales", {"engine": replace(FORK.engine, value_scales=None)}),
+    ("scales", {"engine": replace(FORK.engine, key_scales=[1.0, 1.0])}),
+    ("route", {"spans": [span(mixed_steps=0)]}),
+    ("memory", {"free_blocks": 5}),
+    ("text", {"outputs": [[[5, 6]], [[5, 7]]]}),
+    ("text", {"outputs": []}),
+]
+
+
+def test_a_fork_passes_on_what_it_tells_and_its_receipt_says_what_it_does_not() -> None:
+    found = findings_of_fork(FORK, recipe_named("k16v8-f"))
+    made = receipt_of_fork(found, FORK.engine)
+    assert made["passed"] is True and made["schema"] == "kassay.vllm_fork/1"
+    assert "operands in the worker: no oracle" in made["not_told"]
+    native = replace(FORK, engine=replace(FORK.engine, value_format="fp16", value_scales=None))
+    assert all(one.passed for one in findings_of_fork(native, recipe_named("native")))
+
+
+@pytest.mark.parametrize(("name", "change"), FORK_FAULTS)
+def test_one_thing_that_a_fork_tells_otherwise_fails(name: str, change: dict[str, Any]) -> None:
+    seen = replace(FORK, **change)
+    found = findings_of_fork(seen, recipe_named("k16v8-f"))
+    assert name in {one.name for one in found if not one.passed}
+    assert receipt_of_fork(found, seen.engine)["passed"] is False
