@@ -26,7 +26,7 @@ if find_spec("triton"):  # whether its functions are interpreted, for tests/kern
     if asked is None:
         del os.environ["TRITON_INTERPRET"]
 
-# Folders, and names of tests/test_<name>.py, whose tests wait, kill or measure.
+# Folders, and names of tests/test_<name>.py, whose tests wait, kill or measure: one at a time, mostly idle.
 OF_THE_CLOCK = set("crash engine mirror nightly serving benchmark loop menu progress reuse run telemetry watch".split())
 FRAME = """
 import os, sys, time
@@ -39,12 +39,12 @@ PASS = '    stage.write_json("out", {"value": stage.params.get("value", 0)})\n  
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that another one beside them could disturb: scripts/check.py runs those of `clock` one at a time."""
+    """Say what may run beside what (pytest-xdist): files do, but those of OF_THE_CLOCK only beside the others."""
     tests = Path(__file__).parent
     for item in items:
-        first = item.path.relative_to(tests).parts[0]
-        if first.removeprefix("test_").removesuffix(".py") in OF_THE_CLOCK:
-            item.add_marker(pytest.mark.clock)
+        name = item.path.relative_to(tests)
+        clock = name.parts[0].removeprefix("test_").removesuffix(".py") in OF_THE_CLOCK
+        item.add_marker(pytest.mark.xdist_group("clock" if clock else str(name)))
 
 
 class Silent:
