@@ -100,9 +100,7 @@ class ContrastRecord(Record):
     candidate: str = doc("Recipe in the ratio's numerator (its rate).")
     control: str = doc("Recipe in the ratio's denominator (its rate).")
     blocks: int = doc("Planned blocks.")
-    valid_blocks: list[int] = doc(
-        "Blocks that count: no rule invalidates them (`kassay.block`)."
-    )
+    valid_blocks: list[int] = doc("Blocks that count: no rule invalidates them (`kassay.block`).")
     needed_blocks: int = doc("Least number of valid blocks for a verdict, frozen in the study.")
     ratios: list[float] | None = doc(
         "Within-block rate ratios of the valid blocks in block order, null with fewer than two of them."
