@@ -46,7 +46,10 @@ def main() -> None:
         "startup_cpu_ns": startup_cpu_ns,
     }
     rows = [[getattr(sample, name) for name in SAMPLE] for sample in samples_of(source, asked)]
-    write(json.dumps({"samples": rows, "cost": cost}).encode())
+    try:
+        write(json.dumps({"samples": rows, "cost": cost}).encode())
+    except BrokenPipeError:  # its owner was killed: nobody is left to be told
+        sys.exit(1)
 
 
 def write(told: bytes) -> None:

@@ -6,8 +6,8 @@ Authorization header, a key with its issuer's prefix. Values shorter than LEAST 
 
 Logs and reasons have what is found replaced by `[withheld]`. Every other file of a stage is searched for the values
 only: its digest is evidence, so one that held a secret is no result. It does not find a secret that was encoded or cut
-in two, nor one that a stage got from elsewhere than its environment and that has no known form; and until its stage
-ends, a log holds what was said.
+in two, nor one that a stage got from elsewhere than its environment and that has no known form, nor one across the
+pieces in which a line of more than BLOCK_BYTES is read; and until its stage ends, a log holds what was said.
 """
 
 import mmap
@@ -42,7 +42,7 @@ MARKS = (
     *(b"://", b"token=", b"key=", b"secret=", b"signature=", b"password=", b"authorization", b"hf_", b"gho_", b"ghp_"),
     *(b"ghs_", b"ghu_", b"glpat-", b"xoxb-", b"xoxp-", b"sk-", b"github_pat_", b"akia"),
 )
-BLOCK_BYTES = 1 << 20  # whole lines that are looked at together
+BLOCK_BYTES = 1 << 20  # looked at together: whole lines, or so much of a longer one
 OURS = (paths.STDOUT, paths.STDERR, paths.OUTCOME, paths.PROGRESS)  # no digest is kept of them
 
 
@@ -109,9 +109,18 @@ def rewrite(path: Path, secrets: dict[str, bytes]) -> None:
 
 
 def blocks(stream: BinaryIO) -> Iterator[bytes]:
-    """A file as blocks of whole lines."""
-    while lines := stream.readlines(BLOCK_BYTES):
-        yield b"".join(lines)
+    """A file in blocks that end with a line; a line longer than one in pieces that end at a blank, if it has any."""
+    rest = b""
+    while read := stream.read(BLOCK_BYTES):
+        data = rest + read
+        end = data.rfind(b"\n") + 1
+        if not end and len(data) > BLOCK_BYTES:
+            end = data.rfind(b" ") + 1 or len(data)
+        if end:
+            yield data[:end]
+        rest = data[end:]
+    if rest:
+        yield rest
 
 
 def files(directory: Path) -> Iterator[Path]:

@@ -106,6 +106,19 @@ def test_a_long_log_is_cleaned_and_a_clean_one_is_left_alone(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted((paths.STDOUT, paths.STDERR))
 
 
+def test_a_line_without_an_end_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces end at blanks, so that no value lies across two; the line stays one."""
+    monkeypatch.setattr(secret, "BLOCK_BYTES", 64)
+    monkeypatch.setenv("TOOL_TOKEN", "planted-value-1")
+    line = b" ".join(b"x" * (number % 40) + b" planted-value-1" for number in range(200))
+    (tmp_path / "stdout.log").write_bytes(line)
+    with (tmp_path / "stdout.log").open("rb") as stream:
+        pieces = list(secret.blocks(stream))
+    assert b"".join(pieces) == line and max(map(len, pieces)) <= 128
+    assert secret.clean(tmp_path) == ""
+    assert (tmp_path / "stdout.log").read_bytes() == line.replace(b"planted-value-1", b"[withheld]")
+
+
 @pytest.mark.parametrize("unit", ["a.", "a://", "https://a", "?token=&", "authorization: ", "a:@", "hf_a", "://"])
 def test_a_line_of_a_megabyte_takes_less_than_a_second(unit: str) -> None:
     line = b"https://x " + unit.encode() * ((1 << 20) // len(unit))
