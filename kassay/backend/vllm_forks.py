@@ -64,9 +64,9 @@ class Forks:
     def start(self, name: str, work: Work) -> int:
         """The process id of a cell, whose output goes to a log."""
         process = os.fork()
+        os.setpgid(process, process)  # in both: whoever comes first, the group is there before it may be killed
         if process:
             return process
-        os.setsid()
         log = os.open(self.folder / f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)

@@ -59,13 +59,17 @@ def default_text(symbol: kconfiglib.Symbol) -> str:
     """Defaults as they stand in Kconfig, in order; of a choice's member whether the choice picks it."""
     if symbol.choice is not None:
         return "y" if symbol is symbol.choice._selection_from_defaults() else "n"
-    own = symbol.direct_dep
-    found = []
+    everywhere = [id(node.dep) for node in symbol.nodes]  # a file sourced by several workflows says it for each
+    found: list[tuple[str, str, bool]] = []  # value, condition in words, and whether that is only the workflow
     for value, condition in symbol.defaults:
         bare = condition[1] if isinstance(condition, tuple) and condition[0] is kconfiglib.AND else condition
-        when = "" if condition is own or bare is own else f" if {kconfiglib.expr_str(bare)}"
-        found.append(kconfiglib.expr_str(value) + ("" if when == " if y" else when))
-    return ", ".join(found) or ('""' if symbol.orig_type == kconfiglib.STRING else "n")
+        own = condition is symbol.direct_dep or bare is symbol.direct_dep or kconfiglib.expr_str(bare) == "y"
+        when = "" if own else f" if {kconfiglib.expr_str(bare)}"
+        found.append((kconfiglib.expr_str(value), when, own or id(condition) in everywhere))
+    if len({value for value, _, _ in found}) == 1 and all(plain for _, _, plain in found):
+        return found[0][0]
+    nothing = '""' if symbol.orig_type == kconfiglib.STRING else "n"
+    return ", ".join(value + when for value, when, _ in found) or nothing
 
 
 def menus(node: kconfiglib.MenuNode) -> list[str]:
