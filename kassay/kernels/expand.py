@@ -11,7 +11,6 @@ Of one K16/V16 call over grouped heads, in bytes of keys and values, G query hea
 `EachHead` is fused INT4 with the published launch. All three take what `Decode` takes.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,15 +18,13 @@ import torch
 import triton
 
 from kassay.errors import KassayError
-from kassay.kernels.ahead import Compiled, compiled
 from kassay.kernels.device.attention import attention_merge
 from kassay.kernels.device.expand import attention_head, repeat_heads
-from kassay.kernels.host import H200, Host
+from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode, scales, words
 from kassay.kernels.shape import DecodeShape, require
 from kassay.kernels.split import Cut, Tile, chunk_of
 from kassay.kv.paged import PagedLayer, PagedShape
-from kassay.kv.recipe import NATIVE, recipe_named
 
 HEAD_TILE = Tile(tokens=32, warps=4, stages=2)  # of a single row: four words a lane
 
@@ -143,19 +140,3 @@ def head_options(shape: DecodeShape, host: Host, cut: Cut) -> dict[str, Any]:
         "num_warps": cut.tile.warps,
         "num_stages": cut.tile.stages,
     }
-
-
-def compiled_ahead() -> Iterator[tuple[str, Compiled]]:
-    """The kernels of this module for sm_90 at 32 query heads over 8, on any machine: name and code."""
-    coded = DecodeShape(recipe=recipe_named("k4v4-d"), query_heads=32, kv_heads=8, head_dim=128, page_tokens=16)
-    pointers = {"q_ptr": "fp16", "k_ptr": "i16", "v_ptr": "i16", "k_scale_ptr": "fp32", "v_scale_ptr": "fp32",
-                "table_ptr": "i32", "length_ptr": "i32", "lse_ptr": "fp32"}  # fmt: skip
-    numbers = {"scale": "fp32", "chunk": "i32", "table_stride": "i32", "splits": "i32"}
-    for splits in (1, 4):
-        options = head_options(coded, H200, Cut(tile=HEAD_TILE, splits=splits))
-        outs = {"o_ptr": "fp16" if splits == 1 else "fp32"}
-        yield f"head {splits}", compiled(attention_head, pointers | outs, numbers, options)
-    planes = dict.fromkeys(("k_ptr", "v_ptr", "k_to_ptr", "v_to_ptr"), "fp16")
-    tables = {"table_ptr": "i32", "length_ptr": "i32"}
-    options = repeat_options(replace(coded, recipe=NATIVE))
-    yield "repeat", compiled(repeat_heads, planes | tables, {"table_stride": "i32"}, options)

@@ -27,16 +27,44 @@ def launch_of(host: Host) -> dict[str, Any]:
     return {"PDL": True, "launch_pdl": True} if host.launches_dependents else {"PDL": False}
 
 
+def norm_options(host: Host, width: int, adds: bool) -> dict[str, Any]:
+    """Compile-time arguments of a norm of rows of this width."""
+    block = triton.next_power_of_2(width)
+    return {
+        "WIDTH": width,
+        "BLOCK": block,
+        "ADD": adds,
+        "num_warps": min(16, max(1, block // 512)),
+        **launch_of(host),
+    }
+
+
+def gate_options(host: Host) -> dict[str, Any]:
+    """Compile-time arguments of the gate."""
+    return {"BLOCK": GATED, "num_warps": 4, **launch_of(host)}
+
+
+def turn_options(host: Host, layer: PagedLayer, group: int, normed: bool) -> dict[str, Any]:
+    """Compile-time arguments of the turned heads of a layer, `group` query heads to a KV head."""
+    stored = {name: value for name, value in store.options(layer).items() if name not in ("BLOCK", "num_warps")}
+    return {
+        "GROUP": group,
+        "NORM": normed,
+        "BLOCK_R": triton.next_power_of_2(group),
+        "num_warps": 1 if group <= 4 else 4,
+        **stored,
+        **launch_of(host),
+    }
+
+
 def normed(
     host: Host, hidden_NW: torch.Tensor, added_NW: torch.Tensor | None, weight_W: torch.Tensor, epsilon: float
 ) -> torch.Tensor:
     """out_NW of a norm; `hidden_NW` takes in `added_NW` first, in place."""
     out_NW = torch.empty_like(hidden_NW)
-    width = hidden_NW.shape[1]
-    block = triton.next_power_of_2(width)
     add_norm[(len(hidden_NW),)](
-        hidden_NW, hidden_NW if added_NW is None else added_NW, weight_W, out_NW, epsilon, WIDTH=width,
-        BLOCK=block, ADD=added_NW is not None, num_warps=min(16, max(1, block // 512)), **launch_of(host)
+        hidden_NW, hidden_NW if added_NW is None else added_NW, weight_W, out_NW, epsilon,
+        **norm_options(host, hidden_NW.shape[1], added_NW is not None)
     )  # fmt: skip
     return out_NW
 
@@ -45,7 +73,7 @@ def gated(host: Host, both_NW: torch.Tensor) -> torch.Tensor:
     """silu(first half) * second half of each row."""
     rows, width = len(both_NW), both_NW.shape[1] // 2
     out_NW = both_NW.new_empty((rows, width))
-    gate[(rows, triton.cdiv(width, GATED))](both_NW, out_NW, width, BLOCK=GATED, num_warps=4, **launch_of(host))
+    gate[(rows, triton.cdiv(width, GATED))](both_NW, out_NW, width, **gate_options(host))
     return out_NW
 
 
@@ -76,12 +104,9 @@ def turned_and_stored(
     if kv_N2GD.shape != (n, 2, held.kv_heads, held.head_dim) or kv_N2GD.element_size() != 2:
         raise KassayError(f"operands are {tuple(kv_N2GD.shape)} of {kv_N2GD.dtype}, wanted are 16 bits for {n} rows")
     group = query_heads // held.kv_heads
-    options = store.options(layer)
-    del options["BLOCK"], options["num_warps"]
     q_weight, k_weight = norms or (turns, turns)
     turn_and_store[(n, held.kv_heads)](
         heads_NW, q_NHD, kv_N2GD, q_weight, k_weight, turns, positions_N, rows_N, table_BX, layer.keys.data_PSHW,
         layer.values.data_PSHW, scales(layer.keys, positions_N), scales(layer.values, positions_N), epsilon,
-        table_BX.stride(0), len(turns), GROUP=group, NORM=norms is not None, BLOCK_R=triton.next_power_of_2(group),
-        num_warps=1 if group <= 4 else 4, **options, **launch_of(host)
+        table_BX.stride(0), len(turns), **turn_options(host, layer, group, norms is not None)
     )  # fmt: skip

@@ -14,9 +14,9 @@ class CompiledKernel(Record):
 
     kernel: str = doc(
         "What was compiled: `attention <recipe> <splits>`, `prefix <recipe> <rows>`, `write`, `gather`, "
-        "`unfused <recipe> <part>`, `merge`."
+        "`unfused <recipe> <part>`, `merge`, `head <recipe> <splits>`, `repeat`, `turn <recipe>`, `norm`, `gate`."
     )
-    head_dim: int = doc("Head dim.")
+    head_dim: int = doc("Head dim; 0: the kernel has none.")
     target: str = doc("Architecture, such as `sm_90`.")
     triton: str = doc("Version of Triton.")
     registers: int | None = doc("Registers of a thread, null if it does not compile.")

@@ -34,6 +34,10 @@ found["merge"] = told(catalogue.merge(128)())
 found["write"] = told(catalogue.write("k8v4-d", 128)())
 for name, _, compile_it in catalogue.unfused_of("k8v4-d", 128):
     found[name] = told(compile_it())
+found["turn"] = told(catalogue.turn("k16v8-f", 128, normed=True)())
+found["turn plain"] = told(catalogue.turn("k8v4-d", 64, normed=False)())
+found["norm add"] = told(catalogue.norm(4096, adds=True)())
+found["gate"] = told(catalogue.gated()())
 print(json.dumps(found))
 """
 CASES = [("native", 1), ("k16v8-d", 1), ("k16v8-f", 4), ("k8v8-d", 4), ("k8v16-f", 1), ("ki8vi8-d", 1), ("k4v4-d", 4)]
@@ -50,7 +54,7 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == len(CASES) + 7
+    assert len(found) == len(CASES) + 11
     assert not {name: told["spills"] for name, told in found.items() if told["spills"]}
     for recipe, splits in CASES:
         told = found[f"{recipe} {splits}"]
@@ -58,5 +62,7 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
         assert told["registers"] <= 255
         assert bool(told["PREEXIT"]) == (splits > 1)
     assert found["merge"]["ACQBULK"]
+    for name in ("turn", "turn plain", "norm add", "gate"):
+        assert found[name]["ACQBULK"] and found[name]["PREEXIT"], f"{name} does not start beside what it waits for"
     assert found["prefix"]["PREEXIT"] and found["prefix"]["LDGSTS"]
     assert found["beside"]["PREEXIT"] and found["beside"]["ACQBULK"]  # starts beside the prefix, ends after it

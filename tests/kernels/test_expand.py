@@ -24,9 +24,11 @@ from tests.kernels.cases import CPU, INTERPRETER, LSE, NORM, SMALL, Case, case_o
 RAGGED = [33, 0, 70, 1]
 PROGRAM = """
 import json
-from kassay.kernels.expand import compiled_ahead
+from kassay.kernels import catalogue
 
-found = [made for _, made in compiled_ahead()]
+planned = [item for recipe in ("k4v4-d", "native") for item in catalogue.expand_of(recipe, 128)]
+assert [name for name, _, _ in planned] == ["head k4v4-d 1", "head k4v4-d 4", "repeat"]
+found = [compile_it() for _, _, compile_it in planned]
 told = [{"spills": one.spills, "registers": one.registers, "wide": "v4" in one.ptx} for one in found]
 print(json.dumps(told))
 """

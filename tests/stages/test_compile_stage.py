@@ -34,7 +34,8 @@ def test_every_kernel_of_a_recipe_compiles(tmp_path: Path) -> None:
     found = {(one["kernel"], one["head_dim"]): one for one in ran.records("compiled_kernel")}
     names = ["attention k16v8-d 1", "attention k16v8-d 4", "prefix k16v8-d 16", "prefix k16v8-d 32"]
     names += ["write k16v8-d", "gather k16v8-d", "unfused k16v8-d values", "merge"]
-    assert set(found) == {(name, head_dim) for name in names for head_dim in (64, 128)}
+    names += ["turn k16v8-d", "turn k16v8-d plain", "norm", "norm add"]
+    assert set(found) == {(name, head_dim) for name in names for head_dim in (64, 128)} | {("gate", 0)}
     assert all(one["spills_bytes"] == 0 and one["registers"] <= 255 and not one["error"] for one in found.values())
     assert len({one["cubin_sha256"] for one in found.values()}) == len(found)
 
