@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kassay.compare import metrics
-from kassay.kinds.timing import TimingCell
+from kassay.kinds.matrix import MatrixRow
+from kassay.kinds.timing import BlockRecord, TimingCell
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
 from kassay.nightly.rule import BYTES, COMPUTED, EQUAL, MEDIAN, PAIRED, RATE, TIMED, WORD, Rule, Value, of_gate
 from kassay.report.evidence import load_report
@@ -73,9 +74,17 @@ def usual(one: metrics.Metric) -> Rule:
 
 
 def counted_blocks(run_dir: Path) -> dict[str, list[int]]:
-    """Which blocks a contrast's ratios are of: one that an interruption or other work invalidated has none."""
+    """Which blocks ratios are of: one that an interruption or other work invalidated has none."""
     made = load_report(run_dir, ("contrast",)).of(ContrastRecord)
-    return {f"contrast {one.model} {one.contrast}: median": one.valid_blocks for one in made}
+    found = {f"contrast {one.model} {one.contrast}: median": one.valid_blocks for one in made}
+    matrix = load_report(run_dir, ("matrix",))
+    counted: dict[tuple[str, str], list[int]] = {}
+    for block in matrix.of(BlockRecord):
+        counted.setdefault((block.load, block.model), []).extend([block.block] if block.valid else [])
+    for row in matrix.of(MatrixRow):
+        if (blocks := counted.get((row.workload, row.model))) is not None:
+            found[f"matrix_row {row.workload} {row.model} {row.comparison}: median"] = blocks
+    return found
 
 
 def rates(run_dir: Path) -> dict[str, Metric]:

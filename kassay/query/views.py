@@ -43,8 +43,12 @@ SELECT run, stage, made_in, 'guard' AS kind, model, guard AS comparison, candida
   FROM guard
 UNION ALL BY NAME
 SELECT run, stage, made_in, 'matrix_row' AS kind, model, comparison, candidate, control,
-       workload AS load, 'tokens_per_s' AS quantity, unnest(range(len(ratios))) AS block, unnest(ratios) AS ratio
-  FROM matrix_row
+       workload AS load, 'tokens_per_s' AS quantity, unnest(coalesce(counted, range(len(ratios)))) AS block,
+       unnest(ratios) AS ratio
+  FROM matrix_row LEFT JOIN (
+    SELECT run, stage, made_in, model, load AS workload, list(block ORDER BY block) FILTER (valid) AS counted
+      FROM block GROUP BY ALL
+  ) USING (run, stage, made_in, model, workload) WHERE ratios IS NOT NULL
 UNION ALL BY NAME
 SELECT run, stage, made_in, 'serving_contrast' AS kind, NULL AS model, contrast AS comparison, candidate, control,
        load, quantity, unnest(range(len(ratios))) AS block, unnest(ratios) AS ratio

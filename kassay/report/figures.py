@@ -158,10 +158,9 @@ def ratio_axis(axes: Any, measured: Sequence[ContrastRecord]) -> None:
 
 
 def ratio_row(axes: Any, row: int, record: ContrastRecord, style: Style) -> None:
-    """One comparison: blocks in their order from top to bottom, the interval of the median below them."""
-    ratios = record.ratios or []
-    heights = row - 0.36 + 0.5 * (np.arange(len(ratios)) + 0.5) / max(1, len(ratios))
-    axes.plot(ratios, heights, linestyle="none", markersize=5, zorder=4, **style.points())
+    """One comparison: planned blocks from top to bottom, a gap where one does not count, then the median's interval."""
+    heights = row - 0.36 + 0.5 * (np.array(record.valid_blocks, dtype=float) + 0.5) / max(1, record.blocks)
+    axes.plot(record.ratios or [], heights, linestyle="none", markersize=5, zorder=4, **style.points())
     if record.lower is not None and record.upper is not None:
         axes.plot(
             [record.lower, record.upper],

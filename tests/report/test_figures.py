@@ -1,15 +1,17 @@
 """Figures: what is drawn where, and the DAG's layout."""
 
 import re
+from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
 
 from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
 from kassay.report.bounds import bound_panel, ticks_between
 from kassay.report.dag import dag, places, reduced_edges
 from kassay.report.drawing import styles
-from kassay.report.figures import hill_panel, ratio_figure
+from kassay.report.figures import hill_panel, ratio_figure, ratio_row
 from kassay.report.model import load_run
 from tests.report.fabricate import (
     EARLIER,
@@ -98,3 +100,16 @@ def test_a_disturbed_block_makes_the_ratio_axis_logarithmic() -> None:
     wild[0].ratios[3] = 15.0
     assert "logarithmic" not in ratio_figure([calm[0]], STYLES).svg
     assert "logarithmic" in ratio_figure([wild[0]], STYLES).svg
+
+
+def test_a_block_that_does_not_count_leaves_a_gap_in_its_row() -> None:
+    whole = contrast_records({"k16v8-f": 0.9})[0]
+    assert isinstance(whole, ContrastRecord) and whole.ratios is not None
+    kept = [block for block in whole.valid_blocks if block != 3]
+    short = replace(whole, valid_blocks=kept, ratios=[whole.ratios[block] for block in kept])
+    drawn = []
+    for record in (whole, short):
+        axes = Figure().subplots()
+        ratio_row(axes, 0, record, STYLES[record.candidate])
+        drawn.append(list(zip(*axes.lines[0].get_data(), strict=True)))
+    assert drawn[1] == [dot for block, dot in enumerate(drawn[0]) if block != 3]
