@@ -4,17 +4,20 @@ A row walks through the study's stages in order. Each has a verdict, or a predec
 it has no result, which is said and never counts as a pass. Only a row whose stages all pass is timed into the family;
 every other comparison keeps its place in Holm's with p = 1, those that the study counts without listing them included.
 
+A load is timed in blocks of its own: where fewer count than the plan needs, its rows alone are `invalidated`, p = 1.
+
 A result of a stage that a stop rule forbids is an error: a negative row is never run on. Pure functions; who writes the
 records is stages/matrix.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kassay.judging import needed_blocks
 from kassay.kinds.matrix import MatrixRow
 from kassay.stats import InvalidData
-from kassay.stats.blocks import ContrastVerdict, PlannedContrast, contrast_verdicts
+from kassay.stats.blocks import INVALIDATED, ContrastVerdict, PlannedContrast, contrast_verdicts
 from kassay.stats.certificate import worst
 
 TIMING = "timing"  # the stage that a row ends with
@@ -34,13 +37,26 @@ class Walk:
     why: str  # why it may not
 
 
-def rows(study: dict[str, Any], verdicts: Verdicts, ratios: Ratios) -> list[MatrixRow]:
-    """One row for each load and comparison, in the study's order; InvalidData for a result that nothing plans."""
+def needed_ratios(timing: dict[str, Any]) -> int:
+    """How many blocks of a load must count: those of the plan, and two for a median and a test."""
+    return max(2, needed_blocks(timing))
+
+
+def rows(
+    study: dict[str, Any], verdicts: Verdicts, ratios: Ratios, invalid: Mapping[str, str] | None = None
+) -> list[MatrixRow]:
+    """One row for each load and comparison, in the study's order; InvalidData for a result that nothing plans.
+
+    `invalid` says of each load that was timed, and of which too few blocks count, why.
+    """
+    invalid = invalid or {}
     timing, stages = study["timing"], [stage for stage in study["stages"] if stage != TIMING]
     places = [(workload, name) for workload in timing["workloads"] for name in study["comparisons"]]
-    require_planned(study, places, stages, verdicts, ratios)
+    void = {place: invalid[place[0]] for place in places if place[0] in invalid}
+    strange = [load for load in invalid if load not in timing["workloads"]]
+    require_planned(study, places, stages, verdicts, [*ratios, *((load, TIMING) for load in strange)])
     walks = {place: walk(study, place, stages, verdicts) for place in places}
-    family = [contrast(study, place, walks[place], ratios.get(place)) for place in places]
+    family = [contrast(study, place, walks[place], ratios.get(place), void.get(place, "")) for place in places]
     unlisted = timing["family_size"] - len(family)
     if unlisted < 0:
         raise InvalidData(f"{len(family)} rows are planned, and Holm counts {timing['family_size']}")
@@ -48,12 +64,14 @@ def rows(study: dict[str, Any], verdicts: Verdicts, ratios: Ratios) -> list[Matr
     decided = contrast_verdicts(
         family,
         planned_blocks=timing["blocks"],
+        least_blocks=needed_ratios(timing),
         alpha=timing["alpha"],
         interval_alpha=timing["interval_alpha"],
         screen_ratio=timing["screen_ratio"],
     )
     return [
-        row(study, place, stages, walks[place], one) for place, one in zip(places, decided[: len(places)], strict=True)
+        row(study, place, stages, walks[place], one, INVALIDATED if place in void else one.verdict)
+        for place, one in zip(places, decided[: len(places)], strict=True)
     ]
 
 
@@ -62,11 +80,11 @@ def require_planned(
     places: Sequence[tuple[str, str]],
     stages: Sequence[str],
     verdicts: Verdicts,
-    ratios: Ratios,
+    timed: Iterable[tuple[str, str]],
 ) -> None:
     """Raise InvalidData for results of a model, comparison, stage or load that the study does not plan."""
     planned = {(model_of(study, load), name, stage) for load, name in places for stage in stages}
-    strange = [str(key) for key in verdicts if key not in planned] + [str(key) for key in ratios if key not in places]
+    strange = [str(key) for key in verdicts if key not in planned] + [str(key) for key in timed if key not in places]
     if strange:
         raise InvalidData(f"there are results of {', '.join(strange)}, which the study does not plan")
 
@@ -105,13 +123,13 @@ def walk(study: dict[str, Any], place: tuple[str, str], stages: Sequence[str], v
 
 
 def contrast(
-    study: dict[str, Any], place: tuple[str, str], found: Walk, ratios: Sequence[float] | None
+    study: dict[str, Any], place: tuple[str, str], found: Walk, ratios: Sequence[float] | None, invalid: str
 ) -> PlannedContrast:
     """A row as a member of the family. Raises InvalidData where it was timed without being allowed to."""
     pair = study["comparisons"][place[1]]
-    if ratios is not None and found.timed:
+    if (ratios is not None or invalid) and found.timed:
         raise InvalidData(f"`{place[0]}` was timed, though {found.why}")
-    reason = found.why or ("" if ratios is not None else "it qualifies, and there is no timing of it")
+    reason = found.why or invalid or ("" if ratios is not None else "it qualifies, and there is no timing of it")
     return PlannedContrast(
         contrast=" ".join(place),
         candidate=pair["candidate"],
@@ -130,10 +148,15 @@ def missing(name: str) -> PlannedContrast:
 
 
 def row(
-    study: dict[str, Any], place: tuple[str, str], stages: Sequence[str], found: Walk, decided: ContrastVerdict
+    study: dict[str, Any],
+    place: tuple[str, str],
+    stages: Sequence[str],
+    found: Walk,
+    decided: ContrastVerdict,
+    judged: str,
 ) -> MatrixRow:
     """A row as a record, with the study's expectation beside the verdict."""
-    verdict = found.timed or decided.verdict
+    verdict = found.timed or judged
     expected = (study.get("expected") or {}).get(place[0], {}).get(place[1])
     return MatrixRow(
         study=study["name"],

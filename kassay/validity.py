@@ -7,7 +7,9 @@ after. A cell without one of them is invalid, not slow.
 Conditions, by the limits of the study's `timing.conditions` (null: no rule), frozen in the plan:
 
     cached_tokens            prompt tokens that a repetition did not compute
-    throttled_percent        share of a cell's time that a GPU's clocks were held down; any thermal event of the cores
+    power_capped_percent     share of a cell's time that the power cap held a GPU's clocks down: normal under full load
+    slowdown_percent         the same share by anything else, which is never normal: heat, the board's limit,
+                             reliability; and any power brake or thermal event of the cores
     foreign_gpu_processes    processes with a context on the GPU that are not the cell's
     foreign_cpu_percent      others' use of the processor during a cell, stolen time included, of one core
     drift_percent            spread of the clocks, of cores or of multiprocessors, over the cells of a block
@@ -26,8 +28,14 @@ from kassay.kinds.timing import AFTER, BEFORE, GpuState, HostState, TimingCell
 from kassay.stats import InvalidData
 
 NS_PER_S = 1e9
-HOLDING = ("sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
-HOLDING_POLICIES = ("power", "thermal", "board_limit", "reliability")  # the same as times that add up
+BRAKE = "hw_power_brake_slowdown"  # from outside of the GPU, and no policy of its own
+HOLDING = {  # rule -> NVML's reasons, and its policies whose times add up
+    "power_capped_percent": (("sw_power_cap",), ("power",)),
+    "slowdown_percent": (
+        ("hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", BRAKE),
+        ("thermal", "board_limit", "reliability"),
+    ),
+}
 CONTEXT_BYTES = 64 * 2**20  # less than any context of CUDA takes; more, before the cell has one, is somebody else's
 Limits = dict[str, Any]
 
@@ -71,8 +79,19 @@ def of_cell(state: HostState | GpuState, cell: TimingCell) -> bool:
     return all(getattr(state, name) == getattr(cell, name) for name in ("load", "block", "position", "recipe"))
 
 
+def require_limits(limits: Limits) -> None:
+    """Raise InvalidData for limits of a plan that held power and slowdowns in one, `throttled_percent`."""
+    if lacking := [rule for rule in HOLDING if rule not in limits]:
+        raise InvalidData(
+            f"`timing.conditions` lacks `{'`, `'.join(lacking)}`: a plan that froze one limit for both is judged by "
+            "the kassay that made it"
+        )
+
+
 def faults(found: Evidence, limits: Limits | None) -> list[Fault]:
-    """Everything that invalidates a block, block by block."""
+    """Everything that invalidates a block, block by block. Raises InvalidData for limits of an older plan."""
+    if limits:
+        require_limits(limits)
     told = []
     for block in sorted({cell.block for cell in found.cells}):
         own = [cell for cell in found.cells if cell.block == block]
@@ -150,8 +169,8 @@ def broken(found: Evidence, cell: TimingCell, limits: Limits) -> Iterator[tuple[
         elif not 100 * share <= most:
             yield "foreign_cpu_percent", f"others took {100 * share:.0f} % of a core, allowed are {most} %"
     times = (pair[1].throttled or 0) - (pair[0].throttled or 0)
-    if limits["throttled_percent"] is not None and times > 0:
-        yield "throttled_percent", f"the cores were throttled for heat {times} times"
+    if limits["slowdown_percent"] is not None and times > 0:
+        yield "slowdown_percent", f"the cores were throttled for heat {times} times"
     for gpu in filter(None, found.gpu_pairs(cell)):
         yield from broken_on_gpu(gpu, limits)
 
@@ -171,8 +190,9 @@ def foreign_cpu(before: HostState, after: HostState) -> float | None:
 def broken_on_gpu(pair: tuple[GpuState, GpuState], limits: Limits) -> Iterator[tuple[str, str]]:
     """The limits that a GPU's conditions break."""
     before, after = pair
-    if (most := limits["throttled_percent"]) is not None:
-        yield from throttled(before, after, most)
+    for rule in HOLDING:
+        if (most := limits[rule]) is not None:
+            yield from held_down(before, after, rule, most)
     if (most := limits["foreign_gpu_processes"]) is not None:
         foreign = foreign_processes(before, after)
         if foreign is None:
@@ -181,16 +201,22 @@ def broken_on_gpu(pair: tuple[GpuState, GpuState], limits: Limits) -> Iterator[t
             yield "foreign_gpu_processes", f"on {before.device} there were others: {', '.join(foreign)}"
 
 
-def throttled(before: GpuState, after: GpuState, most: float) -> Iterator[tuple[str, str]]:
-    """Whether clocks were held down: by the times that add up where they are told, else by the two moments."""
-    rule = "throttled_percent"
-    now = sorted({word for state in (before, after) for word in state.slowed_by or () if word in HOLDING})
-    if before.slowed_ns is not None and after.slowed_ns is not None:
-        held = {name: after.slowed_ns.get(name, 0) - before.slowed_ns.get(name, 0) for name in HOLDING_POLICIES}
+def held_down(before: GpuState, after: GpuState, rule: str, most: float) -> Iterator[tuple[str, str]]:
+    """Whether clocks were held down: by the times that add up where they are told, else by the two moments.
+
+    A power brake has no time of its own, so that one at either moment always counts as a slowdown.
+    """
+    reasons, policies = HOLDING[rule]
+    now = [word for word in reasons if any(word in (state.slowed_by or ()) for state in (before, after))]
+    early, late = before.slowed_ns or {}, after.slowed_ns or {}
+    held = {name: late[name] - early[name] for name in policies if name in early and name in late}
+    if held:
         share = 100 * max(held.values()) / max(1, after.at_ns - before.at_ns)
         if not share <= most:
             names = ", ".join(f"{name} {span / 1e6:.1f} ms" for name, span in held.items() if span)
             yield rule, f"clocks of {before.device} were held down {share:.2f} % of the time ({names})"
+        elif BRAKE in now:
+            yield rule, f"clocks of {before.device} were held down: {BRAKE}"
     elif before.slowed_by is None or after.slowed_by is None:
         yield rule, f"{before.device} does not tell what holds its clocks down"
     elif now:

@@ -31,8 +31,8 @@ CEILINGS = {
     "budget_gib": 0.25, "equal_slots_blocks": None, "exempt": [],
 }  # fmt: skip
 LIMITS = {
-    "cached_tokens": 0, "throttled_percent": 0, "foreign_gpu_processes": 0, "foreign_cpu_percent": 50,
-    "drift_percent": 10, "valid_blocks": 1,
+    "cached_tokens": 0, "power_capped_percent": 0, "slowdown_percent": 0, "foreign_gpu_processes": 0,
+    "foreign_cpu_percent": 50, "drift_percent": 10, "valid_blocks": 1,
 }  # fmt: skip
 
 

@@ -201,8 +201,8 @@ def blocks(out: Path, args: argparse.Namespace) -> int:
     if stage(out, "timing", params, {}, 560):
         return 1
     conditions = {
-        "cached_tokens": 0, "throttled_percent": 100, "foreign_gpu_processes": 0, "foreign_cpu_percent": 100,
-        "drift_percent": 100, "valid_blocks": args.blocks,
+        "cached_tokens": 0, "power_capped_percent": 100, "slowdown_percent": 0, "foreign_gpu_processes": 0,
+        "foreign_cpu_percent": 100, "drift_percent": 100, "valid_blocks": args.blocks,
     }  # fmt: skip
     timing = {"blocks": args.blocks, "family": ["k16v8-f"], "alpha": 0.05, "interval_alpha": 0.05, "screen_ratio": 1.01,
               "conditions": conditions}  # fmt: skip

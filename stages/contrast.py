@@ -10,44 +10,18 @@ confirmed gain`, which is a result; where no stage makes certificates, it is `de
 has any, are described and decide nothing.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from kassay import objectives, validity
-from kassay.kinds.timing import TIMED, BlockRecord, GpuState, HostState, TimingCell
+from kassay import judging, objectives
+from kassay.kinds.timing import TIMED
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, GuardRecord
 from kassay.pooling import require_own_protocol, verified_sha256
-from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
 from kassay.stats import InvalidData
-from kassay.stats.blocks import (
-    BlockCell,
-    ContrastVerdict,
-    PlannedContrast,
-    block_ratios,
-    contrast_verdicts,
-    guard_median,
-)
+from kassay.stats.blocks import ContrastVerdict, PlannedContrast, contrast_verdicts, guard_median
 from kassay.stats.certificate import Qualification
-from kassay.stats.orders import Order, require_design
 
 UNCERTIFIED = "unestablished"  # in a study without certificates, whose comparisons are descriptive
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """The blocks of one load: which count, and the rates of their cells, numbered anew."""
-
-    planned: int
-    valid: list[int]
-    orders: list[Order]  # of the valid blocks
-    cells: list[BlockCell]  # likewise
-
-    def ratios(self, candidate: str, control: str) -> tuple[float, ...]:
-        """Within-block ratios of the valid blocks."""
-        return block_ratios(self.cells, orders=self.orders, candidate=candidate, control=control) if self.valid else ()
 
 
 def run(stage: Stage) -> Metrics:
@@ -57,7 +31,7 @@ def run(stage: Stage) -> Metrics:
     timing = study["timing"]
     orders = stage.json_input("orders")
     found = judged_blocks(stage, TIMED, orders["orders"])
-    needed = (timing.get("conditions") or {}).get("valid_blocks", timing["blocks"])
+    needed = judging.needed_blocks(timing)
     sha256 = verified_sha256(stage, "certificates") if "certificates" in stage.inputs else ""
     made = certificates(stage)
     family = [planned_contrast(study, study["comparisons"][name], made, found) for name in timing["family"]]
@@ -67,66 +41,22 @@ def run(stage: Stage) -> Metrics:
         alpha=timing["alpha"],
         interval_alpha=timing["interval_alpha"],
         screen_ratio=timing["screen_ratio"],
-        invalid="" if len(found.valid) >= needed else short_of(found, needed),
+        invalid=found.short_of(needed),
     )
     for planned, verdict in zip(family, decided, strict=True):
         stage.append(contrast_record(stage, planned, verdict, sha256, found, needed))
     for name, guard in (study.get("guards") or {}).items():
         stage.append(guard_record(stage, name, guard, orders["guards"][name]))
-    counted: Metrics = {"blocks that count": f"{len(found.valid)} of {found.planned}"}
+    counted: Metrics = {"blocks that count": f"{len(found.valid)} of {len(found.planned)}"}
     return counted | {verdict.contrast: verdict.verdict for verdict in decided}
 
 
-def judged_blocks(stage: Stage, load: str, orders: list[list[str]]) -> Blocks:
+def judged_blocks(stage: Stage, load: str, orders: list[list[str]]) -> judging.Blocks:
     """The blocks of one load, each with a record of whether it counts."""
-    planned = [tuple(order) for order in orders]
-    found = evidence(stage.inputs["timing"], load)
-    require_design([(cell.block, cell.position, cell.recipe) for cell in found.cells], planned)
-    require_alike(found.cells)
-    faults = validity.faults(found, stage.params["study"]["timing"].get("conditions"))
-    valid = validity.valid_blocks(len(planned), faults)
-    for block, order in enumerate(planned):
-        own = [asdict(fault) for fault in faults if fault.block == block]
-        stage.append(
-            BlockRecord(
-                model=stage.params["model"],
-                load=load,
-                block=block,
-                order=list(order),
-                valid=block in valid,
-                faults=[{key: value for key, value in fault.items() if key != "block"} for fault in own],
-            )
-        )
-    cells = [
-        BlockCell(block=valid.index(cell.block), position=cell.position, arm=cell.recipe, rate_per_s=cell.rate_per_s())
-        for cell in found.cells
-        if cell.block in valid
-    ]
-    return Blocks(planned=len(planned), valid=valid, orders=[planned[block] for block in valid], cells=cells)
-
-
-def evidence(path: Path, load: str) -> validity.Evidence:
-    """Cells and conditions of one load of a timing stage, pilots left out."""
-    return validity.Evidence(
-        cells=tuple(one for one in read_kind(path, TimingCell) if one.load == load and not one.pilot),
-        hosts=tuple(one for one in read_kind(path, HostState) if one.load == load and not one.pilot),
-        gpus=tuple(one for one in read_kind(path, GpuState) if one.load == load and not one.pilot),
-    )
-
-
-def require_alike(cells: Sequence[TimingCell]) -> None:
-    """Raise InvalidData unless all cells are of one model, one set of prompts and one size: else no rates compare."""
-    if len({(cell.model, cell.prompts_sha256, cell.batch, cell.output_tokens) for cell in cells}) > 1:
-        raise InvalidData("timing cells served different prompts or sizes: their rates may not be compared")
-
-
-def short_of(found: Blocks, needed: int) -> str:
-    """That too few blocks count, in words; what is wrong with each stands in its own record."""
-    bad = [str(block) for block in range(found.planned) if block not in found.valid]
-    return (
-        f"{len(found.valid)} of {found.planned} blocks count and {needed} are needed; a rule invalidates "
-        f"block{'s' if len(bad) > 1 else ''} {', '.join(bad)}"
-    )
+    found = judging.judged(judging.evidence(stage.inputs["timing"], load), orders, stage.params["study"]["timing"])
+    for record in found.records(stage.params["model"], load):
+        stage.append(record)
+    return found
 
 
 def certificates(stage: Stage) -> list[CertificateRecord] | None:
@@ -145,7 +75,7 @@ def planned_contrast(
     study: dict[str, Any],
     pair: dict[str, str],
     made: list[CertificateRecord] | None,
-    found: Blocks,
+    found: judging.Blocks,
 ) -> PlannedContrast:
     """One comparison of the family with what was measured for it."""
     candidate, control = pair["candidate"], pair["control"]
@@ -188,7 +118,7 @@ def guard_record(stage: Stage, name: str, guard: dict[str, Any], orders: list[li
         workload=guard["workload"],
         candidate=pair["candidate"],
         control=pair["control"],
-        blocks=found.planned,
+        blocks=len(found.planned),
         valid_blocks=found.valid,
         ratios=list(ratios),
         median=median,
@@ -199,7 +129,7 @@ def guard_record(stage: Stage, name: str, guard: dict[str, Any], orders: list[li
 
 
 def contrast_record(
-    stage: Stage, planned: PlannedContrast, decided: ContrastVerdict, sha256: str, found: Blocks, needed: int
+    stage: Stage, planned: PlannedContrast, decided: ContrastVerdict, sha256: str, found: judging.Blocks, needed: int
 ) -> ContrastRecord:
     """A verdict as a record."""
     return ContrastRecord(
@@ -207,7 +137,7 @@ def contrast_record(
         contrast=decided.contrast,
         candidate=decided.candidate,
         control=decided.control,
-        blocks=found.planned,
+        blocks=len(found.planned),
         valid_blocks=found.valid,
         needed_blocks=needed,
         **decided.figures() | {"ratios": None if planned.ratios is None else list(planned.ratios)},

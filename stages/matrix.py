@@ -2,21 +2,22 @@
 
 Reads what the study's earlier stages left, each a group of inputs: `gates.<any>` records of gates (one model, one gate
 a record), `timing.<load>` and `orders.<load>` cells and orders of a timed load. What is not among the inputs was not
-run; a result that a stop rule forbids is an error. It measures nothing, and is rejected when a row is not as expected.
+run; a result that a stop rule forbids is an error. Which blocks of a load count is decided by the limits that the study
+froze (kassay.validity), as for one model: each leaves a record, and a load of which too few count is `invalidated`,
+which says nothing of the others. It measures nothing, and is rejected when a row is not as expected.
 """
 
 from typing import Any
 
-from kassay import validity
+from kassay import judging
 from kassay.kinds.matrix import CaseGateRecord, MatrixRow
-from kassay.kinds.timing import TimingCell
+from kassay.kinds.timing import TIMED
 from kassay.kinds.verdict import GateRecord
-from kassay.matrix import rows
+from kassay.matrix import needed_ratios, rows
 from kassay.pooling import require_own_protocol, verified_sha256
 from kassay.record import read_kind
 from kassay.stage import Metrics, Rejection, Stage, main
 from kassay.stats import InvalidData
-from kassay.stats.blocks import BlockCell, block_ratios
 
 
 def run(stage: Stage) -> Metrics | Rejection:
@@ -24,7 +25,7 @@ def run(stage: Stage) -> Metrics | Rejection:
     require_own_protocol(stage)
     for name in stage.inputs:
         verified_sha256(stage, name)
-    made = rows(stage.params["study"], gate_verdicts(stage), timed_ratios(stage))
+    made = rows(stage.params["study"], gate_verdicts(stage), *timed_loads(stage))
     for record in made:
         stage.append(record)
     metrics: Metrics = {"rows": len(made)}
@@ -69,23 +70,24 @@ def case_verdict(case: CaseGateRecord) -> str:
     return verdict
 
 
-def timed_ratios(stage: Stage) -> dict[tuple[str, str], tuple[float, ...]]:
-    """(load, comparison) -> ratios within blocks, pilots excluded."""
+def timed_loads(stage: Stage) -> tuple[dict[tuple[str, str], tuple[float, ...]], dict[str, str]]:
+    """(load, comparison) -> ratios within the blocks that count, and load -> why too few of them do."""
     study = stage.params["study"]
-    found = {}
+    ratios: dict[tuple[str, str], tuple[float, ...]] = {}
+    invalid = {}
     for workload, path in stage.inputs_of("timing").items():
-        orders = [tuple(order) for order in stage.json_input(f"orders.{workload}")["orders"]]
-        cells = [cell for cell in read_kind(path, TimingCell) if not cell.pilot]
-        if {cell.model for cell in cells} - {study["workloads"][workload]["model"]}:
+        made, model = judging.evidence(path, TIMED), study["workloads"][workload]["model"]
+        if {cell.model for cell in made.cells} - {model}:
             raise InvalidData(f"the cells of `{workload}` are of another model than its own")
-        validity.require_evidence(cells)
-        blocks = [
-            BlockCell(block=cell.block, position=cell.position, arm=cell.recipe, rate_per_s=cell.rate_per_s())
-            for cell in cells
-        ]
+        found = judging.judged(made, stage.json_input(f"orders.{workload}")["orders"], study["timing"])
+        for record in found.records(model, workload):
+            stage.append(record)
+        if short := found.short_of(needed_ratios(study["timing"])):
+            invalid[workload] = short
+            continue
         for name, pair in study["comparisons"].items():
-            found[workload, name] = block_ratios(blocks, orders=orders, **pair)
-    return found
+            ratios[workload, name] = found.ratios(**pair)
+    return ratios, invalid
 
 
 if __name__ == "__main__":

@@ -170,7 +170,9 @@ def test_the_stage_reads_gates_and_cells(tmp_path: Path) -> None:
     cells = Writer(tmp_path / "cells.jsonl")
     for block, order in enumerate(orders):
         for position, arm in enumerate(order):
-            cells.append(cell(block, position, arm))
+            made = cell(block, position, arm)
+            for record in (made, *timed.around([made])):
+                cells.append(record)
     cells.close()
     inputs = {
         "gates.all": tmp_path / "gates.jsonl",
@@ -184,12 +186,55 @@ def test_the_stage_reads_gates_and_cells(tmp_path: Path) -> None:
     assert (first["verdict"], first["wins"], first["ratios"]) == ("no confirmed gain", 2, [2.0, 2.0])
     assert (second["verdict"], second["verdicts"], second["reasons"]) == ("not run", ["fails"], ["351 of 360"])
     assert ran.outcome.metrics == {"rows": 2, "no confirmed gain": 1, "not run": 1}
+    assert [block["valid"] for block in ran.records("block")] == [True, True]
     expected = {**two_models(), "expected": {"qwen3-8b-1k-b32": {PAIR: "gain confirmed"}}}
     ran = run_stage("matrix", {"study": expected}, inputs)
     assert (ran.code, ran.outcome.reason) == (
         3,
         "k16v8-native at qwen3-8b-1k-b32: no confirmed gain, expected gain confirmed",
     )
+
+
+@pytest.mark.parametrize(
+    ("loud", "needed", "verdict"), [(0, 3, "no confirmed gain"), (1, 3, "invalidated"), (1, 2, "no confirmed gain")]
+)
+def test_the_blocks_of_a_load_count_by_the_frozen_limits(loud: int, needed: int, verdict: str, tmp_path: Path) -> None:
+    """A power-capped cell in one of three blocks: the load is invalidated unless the plan needs only two."""
+    orders = [["native", "k16v8"], ["k16v8", "native"], ["native", "k16v8"]]
+    digest.write_json(tmp_path / "orders.json", {"orders": orders})
+    cases = Writer(tmp_path / "gates.jsonl")
+    cases.append(
+        CaseGateRecord(
+            model="qwen3-8b", gate="production", endpoint="production", cases=1, passed=1, verdict="pass", reason="all"
+        )
+    )
+    cases.close()
+    cells = Writer(tmp_path / "cells.jsonl")
+    for block, order in enumerate(orders):
+        for position, arm in enumerate(order):
+            made = cell(block, position, arm)
+            late = {"power": 10**9 if (block, position) == (loud, 0) and loud else 7, "thermal": 7}
+            cells.append(made)
+            for when, held in (("before", {"power": 7, "thermal": 7}), ("after", late)):
+                cells.append(timed.host(made, when))
+                cells.append(timed.gpu(made, when, slowed_ns=held))
+    cells.close()
+    free = ("cached_tokens", "foreign_gpu_processes", "foreign_cpu_percent", "drift_percent")
+    limits = {**dict.fromkeys(free), "power_capped_percent": 0, "slowdown_percent": 0, "valid_blocks": needed}
+    body = two_models()
+    body["timing"] |= {"blocks": 3, "conditions": limits}
+    load = "qwen3-8b-1k-b32"
+    inputs = {"gates.all": "gates.jsonl", f"timing.{load}": "cells.jsonl", f"orders.{load}": "orders.json"}
+    ran = runner(tmp_path)("matrix", {"study": body}, {name: tmp_path / file for name, file in inputs.items()})
+    assert ran.code == 0, ran.stderr
+    row = ran.records("matrix_row")[0]
+    assert (row["verdict"], row["holm_p"]) == (verdict, 1.0)
+    assert (row["ratios"] is None) == (verdict == "invalidated")
+    blocks = ran.records("block")
+    assert [one["valid"] for one in blocks] == [True, not loud, True] and {one["load"] for one in blocks} == {load}
+    told = {fault["rule"] for one in blocks for fault in one["faults"]}
+    assert told == ({"power_capped_percent"} if loud else set())
+    assert not loud or needed == 2 or "2 of 3 blocks count and 3 are needed" in row["reason"]
 
 
 def cell(block: int, position: int, arm: str) -> TimingCell:

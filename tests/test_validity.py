@@ -10,13 +10,14 @@ import pytest
 
 from kassay import conditions, gpus, host
 from kassay.kinds.timing import GpuState, HostState, TimingCell
+from kassay.stats import InvalidData
 from kassay.validity import CONTEXT_BYTES, Evidence, Fault, faults, foreign_cpu, valid_blocks
 from tests import timed
 from tests.timed import NS
 
 LIMITS: dict[str, Any] = {
-    "cached_tokens": 0, "throttled_percent": 0, "foreign_gpu_processes": 0, "foreign_cpu_percent": 50,
-    "drift_percent": 10, "valid_blocks": 2,
+    "cached_tokens": 0, "power_capped_percent": 0, "slowdown_percent": 0, "foreign_gpu_processes": 0,
+    "foreign_cpu_percent": 50, "drift_percent": 10, "valid_blocks": 2,
 }  # fmt: skip
 NO_LIMITS = {**dict.fromkeys(LIMITS), "valid_blocks": 2}
 CELLS = [
@@ -118,11 +119,18 @@ def before(**changes: Any) -> Callable[[Any], Any]:
         ("foreign_cpu_percent", evidence(state=after(busy_s=5016.0)), "others took 60 % of a core, allowed are 50 %"),
         ("foreign_cpu_percent", evidence(state=after(stolen_s=7.0)), "others took 60 % of a core"),
         ("foreign_cpu_percent", evidence(state=after(busy_s=None)), "does not tell how busy"),
-        ("throttled_percent", evidence(state=after(throttled=2)), "throttled for heat 2 times"),
+        ("slowdown_percent", evidence(state=after(throttled=2)), "throttled for heat 2 times"),
         ("drift_percent", evidence(state=after(core_mhz=2300.0)), "2300 to 2600 MHz"),
-        ("throttled_percent", evidence(gpu=after(slowed_ns={"power": 7 + NS, "thermal": 7})), "10.00 % of the time"),
-        ("throttled_percent", evidence(gpu=lambda one: replace(one, slowed_ns=None, slowed_by=["hw_slowdown"])), "hw_"),
-        ("throttled_percent", evidence(gpu=lambda one: replace(one, slowed_ns=None, slowed_by=None)), "does not tell"),
+        ("power_capped_percent", evidence(gpu=after(slowed_ns={"power": 7 + NS, "thermal": 7})), "10.00 % of the time"),
+        ("slowdown_percent", evidence(gpu=after(slowed_ns={"power": 7, "thermal": 7 + NS})), "(thermal 1000.0 ms)"),
+        ("slowdown_percent", evidence(gpu=before(slowed_by=["hw_power_brake_slowdown"])), "hw_power_brake_slowdown"),
+        (
+            "power_capped_percent",
+            evidence(gpu=lambda one: replace(one, slowed_ns=None, slowed_by=["sw_power_cap"])),
+            "sw_p",
+        ),
+        ("slowdown_percent", evidence(gpu=lambda one: replace(one, slowed_ns=None, slowed_by=["hw_slowdown"])), "hw_"),
+        ("slowdown_percent", evidence(gpu=after(slowed_ns={"power": 7}, slowed_by=None)), "does not tell"),
         ("foreign_gpu_processes", evidence(gpu=before(processes=[{"pid": 7, "bytes": 1, "own": False}])), "pid 7"),
         (
             "foreign_gpu_processes",
@@ -148,14 +156,23 @@ def test_a_condition_beyond_its_frozen_limit_invalidates_by_name(rule: str, made
 
 def test_the_limits_themselves_are_allowed() -> None:
     assert found(evidence(state=after(busy_s=5015.0))) == [], "exactly half a core"
-    assert (
-        found(evidence(gpu=after(slowed_ns={"power": 7 + NS, "thermal": 7})), {**LIMITS, "throttled_percent": 10}) == []
-    )
+    capped = {**LIMITS, "power_capped_percent": 10}
+    assert found(evidence(gpu=after(slowed_ns={"power": 7 + NS, "thermal": 7})), capped) == []
+    hot = found(evidence(gpu=after(slowed_ns={"power": 7 + NS, "thermal": 8})), {**LIMITS, "power_capped_percent": 100})
+    assert {fault.rule for fault in hot} == {"slowdown_percent"}, "what allows the power cap allows no heat"
+    untold = found(evidence(gpu=lambda one: replace(one, slowed_ns=None, slowed_by=None)))
+    assert {fault.rule for fault in untold} == {"power_capped_percent", "slowdown_percent"}
     assert found(evidence(gpu=after(slowed_by=["gpu_idle"]))) == []
     told = found(evidence(gpu=after(processes=[{"pid": 5, "bytes": None, "own": False}])))
     assert told == [], "one process that is not numbered as ours is the cell's, as the host numbers it"
     unlike = evidence(state=lambda one: replace(one, core_mhz=None, throttled=None))
     assert found(unlike) == [], "few virtual machines tell a processor's clocks"
+
+
+def test_a_plan_with_one_limit_for_power_and_heat_is_refused() -> None:
+    older = {name: most for name, most in LIMITS.items() if name not in ("power_capped_percent", "slowdown_percent")}
+    with pytest.raises(InvalidData, match="lacks `power_capped_percent`, `slowdown_percent`"):
+        faults(evidence(), {**older, "throttled_percent": 0})
 
 
 def test_foreign_use_is_what_the_cell_did_not_take() -> None:

@@ -18,8 +18,11 @@ from kassay.audit.checks import Body, bodies, check
 from kassay.audit.files import Run
 from kassay.entry import Stage
 
-SLOWED = {"sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
-HELD = ("power", "thermal", "board_limit", "reliability")
+CAP = ({"sw_power_cap"}, {"power"})  # reasons at a moment, and policies whose times add up
+SLOW = (
+    {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"},
+    {"thermal", "board_limit", "reliability"},
+)
 OWN_CONTEXT = 1 << 26  # bytes; less than a context takes
 Place = tuple[str, int, int, str]  # load, block, position, recipe
 
@@ -35,6 +38,8 @@ def recount(run: Run, stage: Stage, told: compare.Compared) -> None:
             cells[cell["load"]].append(cell)
     around = conditions(bodies(raw, "host_state"), bodies(raw, "gpu_state"))
     limits = study["timing"].get("conditions")
+    if limits and "throttled_percent" in limits:
+        raise ValueError("its plan froze one limit, `throttled_percent`, for power and slowdowns; this kassay has two")
     good: dict[str, list[int]] = {}
     for load, own in cells.items():
         bad = {block: broken(rows, around, limits) for block, rows in by_block(own).items()}
@@ -148,21 +153,30 @@ def beyond(cell: Body, pairs: dict[str, tuple[Body, Body]], limits: Body) -> set
                 found.add("foreign_cpu_percent")
     heat = (after["throttled"] or 0) > (before["throttled"] or 0)
     gpus = [pair for what, pair in pairs.items() if what != "host"]
-    if (most := limits["throttled_percent"]) is not None and (heat or any(slowed(*pair, most) for pair in gpus)):
-        found.add("throttled_percent")
+    if (most := limits["power_capped_percent"]) is not None and any(slowed(*pair, most, *CAP) for pair in gpus):
+        found.add("power_capped_percent")
+    if (most := limits["slowdown_percent"]) is not None and (
+        heat or any(braked(*pair) or slowed(*pair, most, *SLOW) for pair in gpus)
+    ):
+        found.add("slowdown_percent")
     if (most := limits["foreign_gpu_processes"]) is not None and any(strangers(*pair) > most for pair in gpus):
         found.add("foreign_gpu_processes")
     return found
 
 
-def slowed(before: Body, after: Body, most: float) -> bool:
-    """Whether clocks of a GPU were held down beyond the limit."""
-    spans = [before["slowed_ns"], after["slowed_ns"]]
-    if None not in spans:
-        longest = max(spans[1].get(name, 0) - spans[0].get(name, 0) for name in HELD)
+def slowed(before: Body, after: Body, most: float, reasons: set[str], policies: set[str]) -> bool:
+    """Whether one kind of cause held clocks of a GPU down beyond its limit."""
+    spans = [before["slowed_ns"] or {}, after["slowed_ns"] or {}]
+    if told := policies & spans[0].keys() & spans[1].keys():
+        longest = max(spans[1][name] - spans[0][name] for name in told)
         return not 100 * longest <= most * max(1, after["at_ns"] - before["at_ns"])
     words = [before["slowed_by"], after["slowed_by"]]
-    return None in words or bool(SLOWED & {word for said in words for word in said})
+    return None in words or bool(reasons & {word for said in words for word in said})
+
+
+def braked(*ends: Body) -> bool:
+    """Whether a power brake was on at either moment."""
+    return any("hw_power_brake_slowdown" in (end["slowed_by"] or ()) for end in ends)
 
 
 def strangers(before: Body, after: Body) -> float:

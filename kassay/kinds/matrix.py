@@ -36,7 +36,9 @@ class MatrixRow(Record):
     stages: list[str] = doc("Stages before timing, in the study's order.")
     verdicts: list[str] = doc("What each says; `not run`, or the stop rule's word, where it has no result.")
     reasons: list[str] = doc("Why, in words; empty for a pass.")
-    ratios: list[float] | None = doc("Within-block rate ratios in block order, null if not measured.")
+    ratios: list[float] | None = doc(
+        "Within-block rate ratios in block order, null if not measured or if too few blocks count."
+    )
     median: float | None = doc("Median of the ratios.")
     lower: float | None = doc("Lower end of the descriptive interval of the median.")
     upper: float | None = doc("Upper end of the same interval.")

@@ -113,7 +113,7 @@ class BlockRecord(Record):
     schema: ClassVar[str] = "kassay.block/1"
 
     model: str = doc("Name of the model.")
-    load: str = doc("Name of the load: `timed`, or that of a guard.")
+    load: str = doc("Name of the load: `timed`, that of a guard, or over many models that of the study.")
     block: int = doc("Number of the block from 0.")
     order: list[str] = doc("Its arms in the order in which their cells ran.")
     valid: bool = doc("Whether it counts.")

@@ -165,11 +165,13 @@ def contrast_verdicts(
     interval_alpha: float,
     screen_ratio: float,
     invalid: str = "",
+    least_blocks: int | None = None,
 ) -> tuple[ContrastVerdict, ...]:
     """The verdicts of the whole planned family, in its order.
 
     `planned_blocks` is the number of ratios of each; where blocks were invalidated by rule, those that count. If these
     are fewer than the plan needs, `invalid` says so, and no comparison has another verdict than that.
+    Where comparisons have blocks of their own, `least_blocks` is the fewest that the plan needs of each.
     Holm runs over every planned contrast; one that was not measured or whose candidate does not qualify
     keeps p = 1. Raises InvalidData for a repeated name and for another number of blocks than planned.
     """
@@ -177,7 +179,7 @@ def contrast_verdicts(
     names = [planned.contrast for planned in family]
     if len(set(names)) != len(names):
         raise InvalidData(f"the family {names} names a contrast twice")
-    summaries = [_summary(planned, planned_blocks, interval_alpha) for planned in family]
+    summaries = [_summary(planned, planned_blocks, least_blocks, interval_alpha) for planned in family]
     p_values = {
         planned.contrast: Fraction(summary.sign.p_exact)
         if summary is not None and planned.certificate == "pass" and not invalid
@@ -191,11 +193,14 @@ def contrast_verdicts(
     )
 
 
-def _summary(planned: PlannedContrast, planned_blocks: int, interval_alpha: float) -> BlockSummary | None:
+def _summary(
+    planned: PlannedContrast, planned_blocks: int, least_blocks: int | None, interval_alpha: float
+) -> BlockSummary | None:
     """The summary of a measured contrast, None for one not measured."""
     if planned.ratios is None:
         return None
-    if len(planned.ratios) != planned_blocks:
+    least = planned_blocks if least_blocks is None else min(least_blocks, planned_blocks)
+    if not least <= len(planned.ratios) <= planned_blocks:
         raise InvalidData(
             f"`{planned.contrast}` has {len(planned.ratios)} blocks, allowed are the {planned_blocks} planned"
         )

@@ -95,8 +95,12 @@ class Conditions:
     """What invalidates a block, whatever it shows; null: no rule. Cells without their evidence never count."""
 
     cached_tokens: int | None = said("Most prompt tokens that a repetition may take from a cache.", least=0)
-    throttled_percent: float | None = said(
-        "Largest share of a cell's time that a GPU's clocks may be held down (per cent); cores never for heat.", least=0
+    power_capped_percent: float | None = said(
+        "Largest share of a cell's time that the power cap may hold a GPU's clocks down (per cent).", least=0
+    )
+    slowdown_percent: float | None = said(
+        "The same by heat, the board's limit or reliability (per cent); no power brake, and cores never for heat.",
+        least=0,
     )
     foreign_gpu_processes: int | None = said("Most processes of others on a cell's GPU.", least=0)
     foreign_cpu_percent: float | None = said(

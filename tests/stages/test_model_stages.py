@@ -144,8 +144,8 @@ def test_timing_runs_each_cell_in_a_fresh_process(run_stage: Callable[..., Any],
     assert faults(found, None) == [] and len(hosts) == 4
     for before, after in map(found.pair, cells):
         assert after.own_s - before.own_s > 0 and (after.busy_s or 0) >= (before.busy_s or 0)
-    cold = {"cached_tokens": 0, "throttled_percent": 0, "foreign_gpu_processes": 0, "foreign_cpu_percent": None}
-    assert faults(found, {**cold, "drift_percent": None}) == []
+    cold = dict.fromkeys(("cached_tokens", "power_capped_percent", "slowdown_percent", "foreign_gpu_processes"), 0)
+    assert faults(found, {**cold, "foreign_cpu_percent": None, "drift_percent": None}) == []
 
 
 def test_a_guard_is_control_and_candidate_under_its_own_load() -> None:

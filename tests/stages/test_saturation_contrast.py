@@ -172,7 +172,8 @@ def test_frozen_limits_decide_which_blocks_count(run_stage: Callable[..., Any], 
         for one in cells
         for when in ("before", "after")
     ]
-    limits = dict.fromkeys(("cached_tokens", "throttled_percent", "foreign_gpu_processes", "drift_percent"))
+    free = ("cached_tokens", "power_capped_percent", "slowdown_percent", "foreign_gpu_processes", "drift_percent")
+    limits = dict.fromkeys(free)
     for foreign, needed, said, count in (
         (50, 6, "invalidated", 5),
         (50, 5, "gain confirmed", 5),
