@@ -38,16 +38,12 @@ main(run)
 PASS = '    stage.write_json("out", {"value": stage.params.get("value", 0)})\n    return {}'
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what may run beside what (pytest-xdist): files do, but those of OF_THE_CLOCK only beside the others."""
+    """Mark tests that another of their kind could disturb: scripts/check.py runs those of `clock` one at a time."""
     tests = Path(__file__).parent
     for item in items:
-        name = item.path.relative_to(tests)
-        if item.get_closest_marker("xdist_group"):  # a file that asks to be among those that wait
-            continue
-        clock = name.parts[0].removeprefix("test_").removesuffix(".py") in OF_THE_CLOCK
-        item.add_marker(pytest.mark.xdist_group("clock" if clock else str(name)))
+        if item.path.relative_to(tests).parts[0].removeprefix("test_").removesuffix(".py") in OF_THE_CLOCK:
+            item.add_marker(pytest.mark.clock)
 
 
 class Silent:

@@ -27,7 +27,7 @@ print(json.dumps({**told, "bytes": sum(path.stat().st_size for path in written)}
 
 
 pytestmark = [
-    pytest.mark.xdist_group("clock"),
+    pytest.mark.clock,
     pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the largest size is read from /proc"),
 ]
 
