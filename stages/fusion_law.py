@@ -13,7 +13,7 @@ import numpy as np
 
 from kassay.errors import KassayError
 from kassay.kinds.fusion import FusionCell, FusionClaim, FusionFit, FusionVerdict
-from kassay.kinds.law import LawRecord
+from kassay.laws import law_record
 from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
 from kassay.stats.claims import Claim, claims
@@ -213,26 +213,7 @@ def record_rates(stage: Stage, arms: dict[str, dict[Key, FusionCell]]) -> None:
             ]
             comparison = compare_laws(points, space="log")
             for law in comparison.laws:
-                stage.append(
-                    LawRecord(
-                        model=f"{query_heads}/{kv_heads}",
-                        recipe=arm,
-                        law=law.law,
-                        batches=[point.batch for point in points],
-                        contexts_tokens=[point.context_tokens for point in points],
-                        steps_s=[point.step_s for point in points],
-                        residual_space=law.residual_space,
-                        parameters=law.parameters,
-                        residuals=list(law.residuals),
-                        rss=law.rss,
-                        rms_log_residual=law.rms_log_residual,
-                        aic=law.aic,
-                        aicc=law.aicc,
-                        best=law.law == comparison.best,
-                        cached_shares=None,
-                        flags=list(law.flags),
-                    )
-                )
+                stage.append(law_record(f"{query_heads}/{kv_heads}", arm, comparison, law, None))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ its rates are also fitted by batch, by cached tokens, and by the affine step tim
 import statistics
 from collections import defaultdict
 
-from kassay.kinds.law import LawRecord
 from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import SaturationRecord
+from kassay.laws import law_record
 from kassay.pooling import require_own_protocol
 from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
@@ -49,7 +49,7 @@ def run(stage: Stage) -> Metrics:
     for (model, recipe), measured in points.items():
         if comparison := compared(measured, stage.params["residuals"]):
             for law in comparison.laws:
-                stage.append(law_record(model, recipe, comparison, law))
+                stage.append(law_record(model, recipe, comparison, law, cached_shares(comparison, law)))
             told[f"{recipe}: law with the least AICc"] = comparison.best
     return told
 
@@ -110,33 +110,14 @@ def saturation_record(model: str, recipe: str, context_tokens: int, diagnosis: S
     )
 
 
-def law_record(model: str, recipe: str, comparison: LawComparison, law: LawFit) -> LawRecord:
-    """One law as a record."""
-    points = comparison.points
-    shares = None
-    if law.law == AFFINE and not law.flags and not comparison.step_time.flags:
-        shares = [
-            cached_time_share(comparison.step_time, batch=point.batch, context_tokens=point.context_tokens)
-            for point in points
-        ]
-    return LawRecord(
-        model=model,
-        recipe=recipe,
-        law=law.law,
-        batches=[point.batch for point in points],
-        contexts_tokens=[point.context_tokens for point in points],
-        steps_s=[point.step_s for point in points],
-        residual_space=law.residual_space,
-        parameters=law.parameters,
-        residuals=list(law.residuals),
-        rss=law.rss,
-        rms_log_residual=law.rms_log_residual,
-        aic=law.aic,
-        aicc=law.aicc,
-        best=law.law == comparison.best,
-        cached_shares=shares,
-        flags=list(law.flags),
-    )
+def cached_shares(comparison: LawComparison, law: LawFit) -> list[float] | None:
+    """f_KV at each point of the affine law; None for other laws, and where a cost is below zero."""
+    if law.law != AFFINE or law.flags or comparison.step_time.flags:
+        return None
+    return [
+        cached_time_share(comparison.step_time, batch=point.batch, context_tokens=point.context_tokens)
+        for point in comparison.points
+    ]
 
 
 if __name__ == "__main__":
