@@ -244,8 +244,11 @@ def holm(p_values: dict[str, Fraction]) -> dict[str, Fraction]:
 
 def verdict(one: Body, p: Fraction, good: list[int], needed: int) -> str:
     """The verdict of a comparison from its numbers."""
-    if len(good) < needed:
-        return "invalidated"
+    return "invalidated" if len(good) < needed else of_certified(one, p)
+
+
+def of_certified(one: Body, p: Fraction) -> str:
+    """The verdict of a comparison whose blocks count: what its certificate allows, then the test and the screen."""
     if one["certificate"] == "ineligible":
         return "ineligible"
     if one["ratios"] is None:

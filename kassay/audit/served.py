@@ -14,7 +14,7 @@ from typing import Any
 
 from kassay import digest, paths
 from kassay.audit import compare
-from kassay.audit.blocks import holm, tail
+from kassay.audit.blocks import holm, of_certified, tail
 from kassay.audit.checks import Body, bodies, check, close
 from kassay.audit.files import Run
 from kassay.entry import Stage
@@ -241,11 +241,4 @@ def verdict(one: Body, p: Fraction) -> str:
     """The verdict of a comparison from its numbers."""
     if any(one["failed"].values()):
         return "no confirmed gain"
-    if one["certificate"] == "ineligible":
-        return "ineligible"
-    if one["ratios"] is None:
-        return "not run"
-    if one["certificate"] != "pass":
-        return "descriptive"
-    gain = p <= Fraction(one["alpha"]) and one["median"] >= one["screen_ratio"]
-    return "gain confirmed" if gain else "no confirmed gain"
+    return of_certified(one, p)

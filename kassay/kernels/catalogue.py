@@ -72,17 +72,24 @@ def kernels(
     yield "gate", NO_HEAD, gated()
 
 
+def asked_and_stored(shape: DecodeShape) -> dict[str, str]:
+    """Types of what every attention kernel reads: queries, keys, values and their scales."""
+    return {
+        "q_ptr": "fp16",
+        "k_ptr": WORDS[shape.key_number],
+        "v_ptr": WORDS[shape.value_number],
+        "k_scale_ptr": "fp32",
+        "v_scale_ptr": "fp32",
+    }
+
+
 def attention(name: str, head_dim: int, splits: int, beside: int = 0) -> Compile:
     """Decode attention of one recipe, alone or beside a shared prefix."""
     shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
     cut = Cut(tile=TILES[splits > 1], splits=splits)
     decode = Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut, beside=beside)
     pointers = {
-        "q_ptr": "fp16",
-        "k_ptr": WORDS[shape.key_number],
-        "v_ptr": WORDS[shape.value_number],
-        "k_scale_ptr": "fp32",
-        "v_scale_ptr": "fp32",
+        **asked_and_stored(shape),
         "table_ptr": "i32",
         "length_ptr": "i32",
         "o_ptr": "fp32" if decode.parts > 1 else "fp16",
@@ -103,11 +110,7 @@ def prefix(name: str, head_dim: int, queries: int) -> Compile:
     cut = replace(prefix_cut_of(shape, H200, BATCH, TOKENS), rows=queries)
     shared = Shared(shape, shape, H200, torch.device("cpu"), BATCH, TOKENS, TOKENS, prefix_cut=cut)
     pointers = {
-        "q_ptr": "fp16",
-        "k_ptr": WORDS[shape.key_number],
-        "v_ptr": WORDS[shape.value_number],
-        "k_scale_ptr": "fp32",
-        "v_scale_ptr": "fp32",
+        **asked_and_stored(shape),
         "pages_ptr": "i32",
         "part_ptr": "fp32",
         "part_lse_ptr": "fp32",
@@ -185,11 +188,7 @@ def head(shape: DecodeShape, splits: int) -> Compile:
     """Decode attention of one query head a program."""
     options = expand.head_options(shape, H200, Cut(tile=expand.HEAD_TILE, splits=splits))
     pointers = {
-        "q_ptr": "fp16",
-        "k_ptr": "i16",
-        "v_ptr": "i16",
-        "k_scale_ptr": "fp32",
-        "v_scale_ptr": "fp32",
+        **asked_and_stored(shape),
         "table_ptr": "i32",
         "length_ptr": "i32",
         "o_ptr": "fp32" if splits > 1 else "fp16",
