@@ -1,7 +1,8 @@
 """Which limits hold for memory: the study's where it has a section `memory`, else the symbols of Kconfig.
 
 This is the one place that decides, and it decides for the section as a whole: a `null` of the study is no limit, never
-a symbol's. A ceiling that a symbol asks for beside another one of the study is an error, not a choice. What held, and
+a symbol's. A ceiling that a symbol asks for beside another one of the study is an error, not a choice. The audit at
+equal blocks is a study's alone, in blocks of its `engine.page_tokens`; the budget counts whole ones too. What held, and
 whose word it was, is a record (`kassay.memory_limits`).
 """
 
@@ -14,6 +15,7 @@ from kassay.telemetry import LONGEST_GAP_NS, PERIOD_NS
 
 MIB, GIB = 2**20, 2**30
 NS_PER_MS = 1_000_000
+PAGE_TOKENS = 16  # of a study that says none: the published geometry, vLLM's block
 CEILINGS = ("device_ceiling_gib", "reserved_ceiling_gib")
 STUDY, KCONFIG = "study", "Kconfig"
 
@@ -28,6 +30,8 @@ class Limits:
     device_ceiling_bytes: int | None
     reserved_ceiling_bytes: int | None
     budget_bytes: int | None  # of K, V and scales, in the study at equal bytes
+    equal_slots_blocks: int | None  # that every arm holds, in the study at equal blocks
+    page_tokens: int  # of a block
 
     def record(self, model: str) -> MemoryLimits:
         """As a record."""
@@ -37,6 +41,7 @@ class Limits:
 def limits(params: dict[str, Any]) -> Limits:
     """The limits of a stage's params. Raises ConfigError where two places ask for different ceilings."""
     study = params.get("study_memory")
+    page_tokens = params.get("study_page_tokens") or PAGE_TOKENS
     if study is None:
         return Limits(
             origin=KCONFIG,
@@ -45,6 +50,8 @@ def limits(params: dict[str, Any]) -> Limits:
             device_ceiling_bytes=(params["device_ceiling_gib"] or 0) * GIB or None,
             reserved_ceiling_bytes=(params["reserved_ceiling_gib"] or 0) * GIB or None,
             budget_bytes=params["budget_mib"] * MIB,
+            equal_slots_blocks=None,
+            page_tokens=page_tokens,
         )
     require_one_word(params, study)
     return Limits(
@@ -54,6 +61,8 @@ def limits(params: dict[str, Any]) -> Limits:
         device_ceiling_bytes=scaled(study["device_ceiling_gib"], GIB),
         reserved_ceiling_bytes=scaled(study["reserved_ceiling_gib"], GIB),
         budget_bytes=scaled(study["budget_gib"], GIB),
+        equal_slots_blocks=study["equal_slots_blocks"],
+        page_tokens=page_tokens,
     )
 
 
@@ -63,16 +72,11 @@ def scaled(value: float | None, unit: int) -> int | None:
 
 
 def require_one_word(params: dict[str, Any], study: dict[str, Any]) -> None:
-    """Raise ConfigError for a ceiling of Kconfig that is not the study's, and for what the stage cannot carry out."""
+    """Raise ConfigError for a ceiling of Kconfig that is not the study's."""
     told = [
         f"`MEMORY_{name.upper()}` is {params[name]}, and the study's `memory.{name}` is {study[name]}"
         for name in CEILINGS
         if params[name] and params[name] != study[name]
     ]
-    if study["equal_slots_blocks"] is not None:
-        told.append(
-            f"the study's `memory.equal_slots_blocks` is {study['equal_slots_blocks']}, and this stage holds the "
-            "requests of MEMORY_BATCH at equal slots: null"
-        )
     if told:
         raise ConfigError(*told, hint="the study decides: leave the symbol at 0, or change the study with SET")

@@ -28,7 +28,7 @@ from kassay.record import read_kind
 MODEL = paths.ROOT / "data" / "models" / "robust"
 CEILINGS = {
     "driver_period_ms": 20, "longest_gap_ms": 500, "device_ceiling_gib": 8, "reserved_ceiling_gib": 6,
-    "budget_gib": 0.25, "equal_slots_blocks": None, "exempt": [],
+    "budget_gib": 0.25, "equal_slots_blocks": 8000, "exempt": [],
 }  # fmt: skip
 LIMITS = {
     "cached_tokens": 0, "power_capped_percent": 0, "slowdown_percent": 0, "foreign_gpu_processes": 0,
@@ -96,7 +96,7 @@ def main() -> int:
     sizes = {"batch": 16, "context_tokens": 900, "output_tokens": 64, "warmups": 1, "repetitions": 3}
     ran["timing"] = run_stage(folder, "timing", {**base, **timed, **sizes}, inputs, gpus)
     windows = bodies(folder, "memory", "memory_window")
-    void = [f"{one['recipe']}, {one['source']}: {one['fault']}" for one in windows if not one["valid"]]
+    void = [f"{one['recipe']}, {one['phase']}, {one['source']}: {one['fault']}" for one in windows if not one["valid"]]
     gates = {one["gate"]: one["verdict"] for one in bodies(folder, "memory", "memory_gate")}
     bad = [f"{name}: {told['word']}: {told['reason']}" for name, told in ran.items() if told["word"] != "passed"]
     bad += void + [

@@ -1,34 +1,47 @@
 """What each recipe's cache holds, byte by byte, beside what the geometry says it must; and samples while it is filled.
 
 Storages are counted once by (device, storage pointer); keys, values, scales, weights, staging and scratch are parts of
-their own, and the allocator's numbers stand beside them. Two separate studies: at equal slots every recipe holds the
-same tokens, at equal bytes every recipe fills the same budget of K, V and scales. The stage is rejected if bytes differ
-from the geometry's arithmetic, or if a gate or a ceiling does not hold. Ceilings, budget and sampling are the study's
-or Kconfig's, as kassay.memory_limits decides.
+their own, and the allocator's numbers stand beside them. Separate studies: at equal slots every recipe holds the
+tokens of the same requests, at equal blocks the number of blocks that a study asks for, at equal bytes it fills the
+same budget of K, V and scales. All of it is allocated, one cache at a time, each in windows of its own, so that
+ceilings bind all of it. The stage is rejected if bytes differ from the geometry's arithmetic, or if a gate or a ceiling
+does not hold. Ceilings, blocks, budget and sampling are the study's or Kconfig's, as kassay.memory_limits decides.
+
+On the fused backend it is a decoder that prefills and decodes under graphs (kassay.backend.fused_memory).
 """
 
-from contextlib import ExitStack
+from collections import defaultdict
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 
-from kassay.backend import checkpoint, holdings, inputs, reference, structure
+from kassay.backend import checkpoint, holdings, inputs, reference, speed, structure
 from kassay.backend.checkpoint import Checkpoint
-from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemorySample, MemoryWindow
-from kassay.kv.accounting import Held, PartBytes, accounted, cache_parts
-from kassay.kv.audit import PASS, ArmMemory, MemoryFinding, ceiling, equal_bytes, equal_slots
+from kassay.kv.accounting import Held, accounted, cache_parts
+from kassay.kv.audit import ArmMemory
 from kassay.kv.budget import ALLOCATORS, Pool, pages_in
 from kassay.kv.cache import Prefilled, RecipeCache
 from kassay.kv.geometry import SCALE_BYTES, fixed_scales, layout_of, token_bytes
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.memory_limits import Limits
 from kassay.memory_limits import limits as limits_of
+from kassay.memory_records import (
+    BLOCKS,
+    BUDGET,
+    FILL,
+    GATES,
+    answered,
+    append_allocator,
+    append_parts,
+    audits,
+    ceilings,
+    watched,
+)
 from kassay.memory_sources import Found, sources
 from kassay.stage import Metrics, Rejection, Stage, Unmet, main
-from kassay.telemetry import Sampler, Window
-
-PAGE_TOKENS = 16  # of the published geometry, vLLM's block
+from kassay.telemetry import Window
 
 
 def run(stage: Stage) -> Metrics | Rejection:
@@ -37,6 +50,10 @@ def run(stage: Stage) -> Metrics | Rejection:
     found, limits = sources(), limits_of(params)
     stage.append(limits.record(params["model"]))
     require_sources(limits, found)
+    if (params.get("backend") or {}).get("engine") == speed.FUSED:
+        from kassay.backend import fused_memory
+
+        return fused_memory.run(stage, found, limits)
     loaded = checkpoint.of_stage(stage)
     model = loaded.model
     scales = inputs.scales_of(stage)
@@ -45,20 +62,18 @@ def run(stage: Stage) -> Metrics | Rejection:
     context = reference.prefill(model, loaded.rows(passage.context for passage in texts), params["sixteen"])
     append_parts(stage, "native", [*holdings.weights_held(model), *holdings.staging_held(context)])
     recipes = [recipe_named(name, params["sixteen"]) for name in params["recipes"]]
-    alike, filling, windows = [], [], []
+    arms: dict[str, list[ArmMemory]] = defaultdict(list)  # gate -> the recipes' caches in their order
+    windows: list[Window] = []
     peaks: list[int] = []
     for done, recipe in enumerate(recipes, start=1):
-        own, arm, peak = measured(stage, loaded, recipe, scales, context, found, limits)
+        held, own, reserved = measured(stage, loaded, recipe, scales, context, found, limits)
+        for gate, arm in held.items():
+            arms[gate].append(arm)
         windows += own
-        alike.append(arm)
-        peaks += [] if peak is None else [peak]
-        if limits.budget_bytes is not None:
-            filling.append(budgeted(limits.budget_bytes, model, recipe, scales, context))
+        peaks += reserved
         stage.progress(done, len(recipes), recipe.name)
-    findings = [*equal_slots(alike)]
-    findings += equal_bytes(filling, budget_bytes=limits.budget_bytes) if limits.budget_bytes is not None else ()
-    findings += ceilings(limits, windows, peaks)
-    return answered(stage, findings, alike, filling, windows, found)
+    findings = [*audits(limits, arms), *ceilings(limits, windows, peaks)]
+    return answered(stage, findings, arms, windows, found)
 
 
 def require_sources(limits: Limits, found: Found) -> None:
@@ -71,53 +86,91 @@ def require_sources(limits: Limits, found: Found) -> None:
 
 def measured(
     stage: Stage, loaded: Checkpoint, recipe: Recipe, scales: Any, context: Prefilled, found: Found, limits: Limits
-) -> tuple[list[Window], ArmMemory, int | None]:
-    """Windows and cache of one recipe at equal slots, and the allocator's reserved peak where there is one."""
-    holdings.reset_peaks(loaded.device)
-    with ExitStack() as stack:
-        asked = (limits.period_ns, limits.longest_gap_ns)
-        samplers = [stack.enter_context(Sampler(source, *asked)) for source in found.sources]
-        cache = reference.filled(loaded.model, recipe, scales, context, 0)
-        held = holdings.cache_held(cache)
-        scratch = holdings.scratch_held(cache, next(loaded.model.parameters()).dtype)
-        if loaded.device.type == "cuda":
-            torch.cuda.synchronize(loaded.device)
-    append_parts(stage, recipe.name, [*held, *scratch])
-    peak = append_allocator(stage, recipe.name, loaded.device)
-    windows = [sampler.finished() for sampler in samplers]
-    for window in windows:
-        append_window(stage, recipe.name, window)
-    tokens = stage.params["batch"] * stage.params["context_tokens"]
-    return windows, arm_of(loaded.model, recipe, cache, tokens), peak
+) -> tuple[dict[str, ArmMemory], list[Window], list[int]]:
+    """One recipe, phase by phase: its caches by gate, all windows, and the allocator's reserved peaks where it has any.
+
+    A cache is gone before the next one is made.
+    """
+    arms: dict[str, ArmMemory] = {}
+    windows, peaks = [], []
+    for phase, slots in phases(stage.params, limits, loaded.model, recipe).items():
+        holdings.reset_peaks(loaded.device)
+        asked = (context, context.tokens) if phase == FILL else (one_row(context), slots)
+        work = partial(filled, loaded, recipe, scales, *asked, read=phase == FILL)
+        (cache, held), own = watched(stage, recipe.name, phase, found, limits, work)
+        windows += own
+        peaks += allocator(stage, recipe.name, phase, loaded.device)
+        if phase == FILL:
+            append_parts(stage, recipe.name, held)
+        arms[GATES[phase]] = arm_of(loaded.model, recipe, cache, slots, limits.page_tokens)
+        del cache
+        release(loaded.device)
+    return arms, windows, peaks
 
 
-def budgeted(budget_bytes: int, model: Any, recipe: Recipe, scales: Any, context: Prefilled) -> ArmMemory:
-    """The cache of one recipe that fills the budget: as many whole pages as fit, in one row, really allocated."""
-    pool = Pool(
-        layout=layout_of(structure.geometry_of(model)),
-        recipe=recipe,
-        page_tokens=PAGE_TOKENS,
-        cartridge=None,
-        allocator=ALLOCATORS[0],
-    )
-    slots = pages_in(pool, budget_bytes, 1).count * PAGE_TOKENS
-    cache = reference.made(model, recipe, scales, slots)
-    cache.fill(one_row(context, slots))
-    return arm_of(model, recipe, cache, slots)
+def filled(
+    loaded: Checkpoint, recipe: Recipe, scales: Any, context: Prefilled, tokens: int, *, read: bool
+) -> tuple[RecipeCache, list[Held]]:
+    """A cache of so many tokens a row, its operands repeated or cut; what it holds, with the scratch of a `read`.
+
+    The device is idle when it returns.
+    """
+    cache = reference.made(loaded.model, recipe, scales, tokens)
+    for start in range(0, tokens, context.tokens):
+        cache.fill(cut(context, min(context.tokens, tokens - start)))
+    scratch = holdings.scratch_held(cache, next(loaded.model.parameters()).dtype) if read else []
+    if loaded.device.type == "cuda":
+        torch.cuda.synchronize(loaded.device)
+    return cache, [*holdings.cache_held(cache), *scratch]
 
 
-def one_row(context: Prefilled, slots: int) -> Prefilled:
-    """The operands of all rows behind each other, repeated or cut to so many tokens."""
-
-    def longer(x_BHTD: torch.Tensor) -> torch.Tensor:
-        row_HTD = x_BHTD.transpose(0, 1).flatten(1, 2)
-        times = -(-slots // row_HTD.shape[1])
-        return row_HTD.repeat(1, times, 1)[None, :, :slots]
-
-    return Prefilled(operands=[(longer(k_BHTD), longer(v_BHTD)) for k_BHTD, v_BHTD in context.operands])
+def allocator(stage: Stage, recipe: str, phase: str, device: torch.device) -> list[int]:
+    """The allocator's numbers of a phase as a record; its reserved peak, if it has one."""
+    absent = holdings.absent_allocator(device)
+    numbers = None if absent else asdict(holdings.allocator_state(device))
+    append_allocator(stage, recipe, phase, str(device), absent, numbers)
+    return [] if numbers is None else [numbers["reserved_peak_bytes"]]
 
 
-def arm_of(model: Any, recipe: Recipe, cache: RecipeCache, slots: int) -> ArmMemory:
+def phases(params: dict[str, Any], limits: Limits, model: Any, recipe: Recipe) -> dict[str, int]:
+    """Phase -> slots of its cache: the requests, the study's blocks, as many whole blocks as fit the budget."""
+    found = {FILL: params["batch"] * params["context_tokens"]}
+    if limits.equal_slots_blocks is not None:
+        found[BLOCKS] = limits.equal_slots_blocks * limits.page_tokens
+    if limits.budget_bytes is not None:
+        pool = Pool(
+            layout=layout_of(structure.geometry_of(model)),
+            recipe=recipe,
+            page_tokens=limits.page_tokens,
+            cartridge=None,
+            allocator=ALLOCATORS[0],
+        )
+        found[BUDGET] = pages_in(pool, limits.budget_bytes, 1).count * limits.page_tokens
+    return found
+
+
+def release(device: torch.device) -> None:
+    """Give back what a cache that is gone had of the driver: else the next one would stand beside it."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def one_row(context: Prefilled) -> Prefilled:
+    """The operands of all rows behind each other."""
+
+    def row(x_BHTD: torch.Tensor) -> torch.Tensor:
+        return x_BHTD.transpose(0, 1).flatten(1, 2)[None]
+
+    return Prefilled(operands=[(row(k_BHTD), row(v_BHTD)) for k_BHTD, v_BHTD in context.operands])
+
+
+def cut(context: Prefilled, tokens: int) -> Prefilled:
+    """The first tokens of every row."""
+    operands = [(k_BHTD[:, :, :tokens], v_BHTD[:, :, :tokens]) for k_BHTD, v_BHTD in context.operands]
+    return Prefilled(operands=operands, states=context.states)
+
+
+def arm_of(model: Any, recipe: Recipe, cache: RecipeCache, slots: int, page_tokens: int) -> ArmMemory:
     """What the audits compare of a filled cache."""
     layout = layout_of(structure.geometry_of(model))
     parts = cache_parts(accounted(holdings.cache_held(cache)))
@@ -128,111 +181,8 @@ def arm_of(model: Any, recipe: Recipe, cache: RecipeCache, slots: int) -> ArmMem
         planned_bytes=per_token * slots + fixed_scales(layout, recipe) * SCALE_BYTES,
         payload_bytes=sum(part.payload_bytes for part in parts),
         backing_bytes=sum(part.backing_bytes for part in parts),
-        page_bytes=per_token * PAGE_TOKENS,
+        page_bytes=per_token * page_tokens,
         tail_bytes=0,  # a storage is as large as its tensor; what an allocator rounds up is in its own numbers
-    )
-
-
-def ceilings(limits: Limits, windows: list[Window], peaks: list[int]) -> list[MemoryFinding]:
-    """The findings about the ceilings that are asked for."""
-    found = []
-    if (limit := limits.device_ceiling_bytes) is not None:
-        for device in sorted({window.device for window in windows if window.source == "device"}):
-            own = [window for window in windows if window.device == device]
-            faults = [window.fault for window in own if window.fault]
-            largest = max((window.largest_bytes for window in own if window.largest_bytes is not None), default=None)
-            fault = faults[0] if faults else ""
-            found.append(
-                ceiling("device ceiling", observed_bytes=largest, limit_bytes=limit, fault=fault, sampled=True)
-            )
-    if (limit := limits.reserved_ceiling_bytes) is not None:
-        largest = max(peaks, default=None)
-        found.append(ceiling("reserved ceiling", observed_bytes=largest, limit_bytes=limit, fault="", sampled=False))
-    return found
-
-
-def answered(
-    stage: Stage,
-    findings: list[MemoryFinding],
-    alike: list[ArmMemory],
-    filling: list[ArmMemory],
-    windows: list[Window],
-    found: Found,
-) -> Metrics | Rejection:
-    """The gates as records, and the stage's answer."""
-    arms = [*alike, *filling]
-    for arm, finding in zip([*arms, *[None] * (len(findings) - len(arms))], findings, strict=True):
-        stage.append(
-            MemoryGate(
-                model=stage.params["model"],
-                gate=finding.gate,
-                recipe=finding.arm,
-                verdict=finding.verdict,
-                observed=finding.observed,
-                limit=finding.limit,
-                slots=None if arm is None else arm.slots,
-                reason=finding.reason,
-            )
-        )
-    metrics: Metrics = {f"{arm.arm} bytes per token": arm.payload_bytes / arm.slots for arm in alike}
-    metrics |= {"windows that are no evidence": sum(bool(window.fault) for window in windows)}
-    metrics |= {"absent": "; ".join(found.absent)} if found.absent else {}
-    wrong = [
-        f"{one.gate}{' of ' + one.arm if one.arm else ''}: {one.reason}" for one in findings if one.verdict != PASS
-    ]
-    return stage.rejected("; ".join(wrong), **metrics) if wrong else metrics
-
-
-def append_parts(stage: Stage, recipe: str, held: list[Held]) -> None:
-    """The parts of what is held, as records."""
-    for part in accounted(held):
-        stage.append(part_record(stage, recipe, part))
-
-
-def part_record(stage: Stage, recipe: str, part: PartBytes) -> MemoryPart:
-    """One part as a record."""
-    return MemoryPart(
-        model=stage.params["model"],
-        recipe=recipe,
-        batch=stage.params["batch"],
-        tokens=stage.params["context_tokens"],
-        part=part.part,
-        payload_bytes=part.payload_bytes,
-        backing_bytes=part.backing_bytes,
-    )
-
-
-def append_allocator(stage: Stage, recipe: str, device: torch.device) -> int | None:
-    """The allocator's numbers as a record, or why there are none; its reserved peak."""
-    state = None if (absent := holdings.absent_allocator(device)) else holdings.allocator_state(device)
-    numbers = {name: None for name in holdings.AllocatorState.__dataclass_fields__} if state is None else asdict(state)
-    said = {"model": stage.params["model"], "recipe": recipe, "device": str(device), "absent": absent}
-    stage.append(AllocatorRecord(**said, **numbers))
-    return None if state is None else state.reserved_peak_bytes
-
-
-def append_window(stage: Stage, recipe: str, window: Window) -> None:
-    """A window and all its queries as records."""
-    place = {"model": stage.params["model"], "recipe": recipe, "source": window.source, "device": window.device}
-    for sample in window.samples:
-        stage.append(MemorySample(**place, **asdict(sample)))
-    stage.append(
-        MemoryWindow(
-            **place,
-            opened_ns=window.opened_ns,
-            closed_ns=window.closed_ns,
-            queries=len(window.samples),
-            answered=len(window.answered),
-            gap_ns=window.gap_ns,
-            largest_bytes=window.largest_bytes,
-            sampler_cpu_ns=window.sampler_cpu_ns,
-            sampler_wall_ns=window.sampler_wall_ns,
-            startup_cpu_ns=window.startup_cpu_ns,
-            period_ns=window.period_ns,
-            longest_gap_ns=window.longest_gap_ns,
-            valid=not window.fault,
-            fault=window.fault,
-        )
     )
 
 

@@ -5,6 +5,11 @@ from typing import ClassVar
 
 from kassay.record import Record, doc
 
+PHASE = (
+    "Which work of the recipe: `fill` (the requests' cache), `blocks` (the study's, at equal slots) or `budget` (the "
+    "cache at equal bytes), or `prefill` and `decode` of a serving engine."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPart(Record):
@@ -17,8 +22,8 @@ class MemoryPart(Record):
     batch: int = doc("Sequences held.")
     tokens: int = doc("Tokens of each sequence.")
     part: str = doc(
-        "`keys`, `values`, `key_scales`, `value_scales`, `weights`, `staging` or `scratch`; joined by `+` where a "
-        "storage holds several."
+        "`keys`, `values`, `key_scales`, `value_scales`, `weights`, `staging`, `scratch` or `block_tables`; joined by "
+        "`+` where a storage holds several."
     )
     payload_bytes: int = doc("Bytes that the stored tokens need.")
     backing_bytes: int = doc("Bytes of the storages behind them, each counted once.")
@@ -28,7 +33,7 @@ class MemoryPart(Record):
 class MemoryLimits(Record):
     """The limits that held for the memory of a run, and whose word they were (kassay.memory_limits)."""
 
-    schema: ClassVar[str] = "kassay.memory_limits/1"
+    schema: ClassVar[str] = "kassay.memory_limits/2"
 
     model: str = doc("Name of the model.")
     origin: str = doc("`study` where the study has a section `memory`, else `Kconfig`.")
@@ -37,16 +42,19 @@ class MemoryLimits(Record):
     device_ceiling_bytes: int | None = doc("Largest use of the whole device in bytes; null: no ceiling.")
     reserved_ceiling_bytes: int | None = doc("Largest reservation of torch's allocator in bytes; null: no ceiling.")
     budget_bytes: int | None = doc("Bytes of K, V and scales in the study at equal bytes; null: there is none.")
+    equal_slots_blocks: int | None = doc("Blocks of every recipe in the study at equal blocks; null: there is none.")
+    page_tokens: int = doc("Tokens of a block.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySample(Record):
     """One query of memory in use; a sample, not a continuous maximum."""
 
-    schema: ClassVar[str] = "kassay.memory_sample/2"
+    schema: ClassVar[str] = "kassay.memory_sample/3"
 
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
+    phase: str = doc(PHASE)
     source: str = doc("`resident` (the process) or `device` (all that is in use on a GPU).")
     device: str = doc("`host`, or the GPU's UUID.")
     started_ns: int = doc("Start of the query on the monotonic clock in nanoseconds.")
@@ -57,12 +65,13 @@ class MemorySample(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryWindow(Record):
-    """All queries of one source around one recipe's work, and whether they are evidence."""
+    """All queries of one source around one phase of a recipe's work, and whether they are evidence."""
 
-    schema: ClassVar[str] = "kassay.memory_window/2"
+    schema: ClassVar[str] = "kassay.memory_window/3"
 
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
+    phase: str = doc(PHASE)
     source: str = doc("`resident` or `device`.")
     device: str = doc("`host`, or the GPU's UUID.")
     opened_ns: int = doc("When the work could begin, on the monotonic clock in nanoseconds.")
@@ -85,12 +94,13 @@ class MemoryWindow(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorRecord(Record):
-    """torch's caching allocator after one recipe's work: beside the parts, which it contains, never added to them."""
+    """torch's caching allocator at the end of a phase: beside the parts, which it contains, never added to them."""
 
-    schema: ClassVar[str] = "kassay.allocator/1"
+    schema: ClassVar[str] = "kassay.allocator/2"
 
     model: str = doc("Name of the model.")
     recipe: str = doc("Name of the recipe.")
+    phase: str = doc(PHASE)
     device: str = doc("The device as torch names it.")
     absent: str = doc("Why there are no numbers; empty if there are.")
     allocated_bytes: int | None = doc("Bytes in tensors.")
@@ -110,10 +120,18 @@ class MemoryGate(Record):
     schema: ClassVar[str] = "kassay.memory_gate/1"
 
     model: str = doc("Name of the model.")
-    gate: str = doc("`equal slots`, `equal bytes`, `device ceiling` or `reserved ceiling`.")
+    gate: str = doc(
+        "`equal slots`, `equal blocks`, `equal bytes`, `device ceiling`, `reserved ceiling`, or `allocated parts`: the "
+        "parts of a recipe sum to no more than the allocator has in tensors."
+    )
     recipe: str = doc("Name of the recipe that it is about.")
     verdict: str = doc("`pass`, `fails` or `unmeasured`.")
-    observed: int | None = doc("Slots of `equal slots`, bytes of the others; null where nothing was observed.")
-    limit: int = doc("What was compared with: slots of the first arm, the budget, or the ceiling in bytes.")
+    observed: int | None = doc(
+        "Slots of `equal slots` and `equal blocks`, bytes of the others; null where nothing was observed."
+    )
+    limit: int = doc(
+        "What was compared with: slots of the first arm or of the blocks, the budget, the ceiling, or what is in tensors "
+        "in bytes."
+    )
     slots: int | None = doc("Tokens that the recipe's cache has room for; null for a ceiling.")
     reason: str = doc("What was found, in words.")

@@ -1,6 +1,7 @@
 """Do the arms of a memory study hold equal slots, or equal bytes, and did anything exceed a ceiling?
 
     equal slots   every arm has room for the same tokens; bytes may differ, and are what the formats make them
+    equal blocks  the same at the number of blocks that a study asks for, every one of them allocated
     equal bytes   every arm has the same budget of persistent bytes (K, V, scales); slots differ
     ceiling       what was observed stays at or below a limit
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from kassay.errors import KassayError
 
 PASS, FAILS, UNMEASURED = "pass", "fails", "unmeasured"
+EQUAL_SLOTS, EQUAL_BLOCKS, EQUAL_BYTES = "equal slots", "equal blocks", "equal bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class ArmMemory:
 class MemoryFinding:
     """The answer of one gate about one arm, or about all where `arm` is empty."""
 
-    gate: str  # `equal slots`, `equal bytes` or the ceiling's name
+    gate: str  # EQUAL_SLOTS, EQUAL_BLOCKS, EQUAL_BYTES or the ceiling's name
     arm: str
     verdict: str
     observed: int | None  # what was compared: slots or bytes
@@ -46,18 +48,22 @@ class MemoryFinding:
 def equal_slots(arms: Sequence[ArmMemory]) -> tuple[MemoryFinding, ...]:
     """One finding an arm: the slots of the first one, bytes as planned, backing within the allocator's tails."""
     require_arms(arms)
-    return tuple(
-        finding(
-            "equal slots",
-            arm,
-            arm.slots,
-            arms[0].slots,
-            [
-                (arm.slots != arms[0].slots, f"{arm.slots} slots, `{arms[0].arm}` has {arms[0].slots}"),
-                *byte_faults(arm),
-            ],
-        )
-        for arm in arms
+    return tuple(slots_finding(EQUAL_SLOTS, arm, arms[0].slots, f"`{arms[0].arm}` has") for arm in arms)
+
+
+def equal_blocks(arms: Sequence[ArmMemory], *, blocks: int, page_tokens: int) -> tuple[MemoryFinding, ...]:
+    """One finding an arm: the slots of so many blocks, whatever the others have, and bytes as planned."""
+    require_arms(arms)
+    if blocks < 1 or page_tokens < 1:
+        raise KassayError(f"{blocks} blocks of {page_tokens} tokens are asked for, allowed is 1 up")
+    words = f"{blocks} blocks of {page_tokens} tokens are"
+    return tuple(slots_finding(EQUAL_BLOCKS, arm, blocks * page_tokens, words) for arm in arms)
+
+
+def slots_finding(gate: str, arm: ArmMemory, slots: int, words: str) -> MemoryFinding:
+    """Whether one arm has so many slots, in bytes as planned."""
+    return finding(
+        gate, arm, arm.slots, slots, [(arm.slots != slots, f"{arm.slots} slots, {words} {slots}"), *byte_faults(arm)]
     )
 
 
@@ -68,7 +74,7 @@ def equal_bytes(arms: Sequence[ArmMemory], *, budget_bytes: int) -> tuple[Memory
         raise KassayError(f"the budget is {budget_bytes} bytes, allowed is 1 or more")
     return tuple(
         finding(
-            "equal bytes",
+            EQUAL_BYTES,
             arm,
             arm.backing_bytes,
             budget_bytes,

@@ -60,8 +60,8 @@ def gate_table(report: Report) -> Markup | None:
         for gate in made
     ]
     caption = (
-        "Gates of memory. Equal slots and equal bytes are two studies: a saving at the same slots is no capacity at "
-        "the same bytes, and neither is the device's."
+        "Gates of memory. Equal slots (of the same requests, or of the study's blocks) and equal bytes are studies "
+        "apart: a saving at the same slots is no capacity at the same bytes, and neither is the device's."
     )
     return table(caption, ["gate", "recipe", "slots", "observed", "limit", "verdict"], rows, right=(2, 3, 4))
 
@@ -81,8 +81,8 @@ def window_table(report: Report) -> Markup | None:
         f"{period_ns / 1e6:g} ms by processes of their own. The largest sample is no continuous maximum. The gap runs "
         f"from the start of one answered query to the end of the next; {bound}."
     )
-    header = ["recipe", "source", "samples", "largest sample", "gap (ms)", "sampler (of a core)", "evidence"]
-    return table(caption, header, rows, right=(2, 3, 4, 5))
+    header = ["recipe", "phase", "source", "samples", "largest sample", "gap (ms)", "sampler (of a core)", "evidence"]
+    return table(caption, header, rows, right=(3, 4, 5, 6))
 
 
 def window_row(window: MemoryWindow) -> list[Markup]:
@@ -92,6 +92,7 @@ def window_row(window: MemoryWindow) -> list[Markup]:
     said = "yes" if window.valid else [word("no"), tag("span", window.fault, class_="sub")]
     return [
         tag("th", title(window.recipe), scope="row"),
+        cell(window.phase),
         cell(f"{window.source}, {window.device}"),
         *numbers(f"{window.answered} of {window.queries}", largest, gap),
         *numbers(percent(window.sampler_cpu_ns / max(1, window.sampler_wall_ns), 2)),
@@ -110,10 +111,11 @@ def allocator_table(report: Report) -> Markup | None:
     rows = [
         [
             tag("th", title(record.recipe), scope="row"),
+            cell(record.phase),
             *numbers(*(size(getattr(record, f"{name}_bytes")) for name in names)),
         ]
         for record in made
     ]
     caption = "torch's allocator: it contains the parts above, and is never added to them."
-    header = ["recipe", *(name.replace("_", " ") for name in names)]
-    return table(caption, header, rows, right=range(1, 7))
+    header = ["recipe", "phase", *(name.replace("_", " ") for name in names)]
+    return table(caption, header, rows, right=range(2, 8))

@@ -10,7 +10,7 @@ import torch
 from kassay.backend import holdings
 from kassay.errors import KassayError
 from kassay.kv.accounting import Held, accounted, cache_parts
-from kassay.kv.audit import FAILS, PASS, UNMEASURED, ArmMemory, ceiling, equal_bytes, equal_slots
+from kassay.kv.audit import FAILS, PASS, UNMEASURED, ArmMemory, ceiling, equal_blocks, equal_bytes, equal_slots
 
 
 def view(part: str, pointer: int, storage: int, *, offset: int = 0, size: int | None = None, payload: int) -> Held:
@@ -152,7 +152,21 @@ def test_equal_slots_hold_whatever_the_bytes() -> None:
     ],
 )
 def test_another_slot_or_byte_fails_the_audit(change: dict[str, int]) -> None:
-    assert verdicts(equal_slots([NATIVE, replace(COMPACT, **change)])) == [PASS, FAILS]
+    arms = [NATIVE, replace(COMPACT, **change)]
+    assert verdicts(equal_slots(arms)) == [PASS, FAILS]
+    assert verdicts(equal_blocks(arms, blocks=10, page_tokens=16)) == [PASS, FAILS]
+
+
+def test_equal_blocks_are_those_asked_for_and_no_others() -> None:
+    """Arms that agree with each other and not with the study fail, all of them."""
+    assert verdicts(equal_blocks([NATIVE, COMPACT], blocks=10, page_tokens=16)) == [PASS, PASS]
+    assert verdicts(equal_blocks([NATIVE, COMPACT], blocks=20, page_tokens=8)) == [PASS, PASS]
+    found = equal_blocks([NATIVE, COMPACT], blocks=11, page_tokens=16)
+    assert verdicts(found) == [FAILS, FAILS] and (found[0].observed, found[0].limit) == (160, 176)
+    assert found[1].reason == "160 slots, 11 blocks of 16 tokens are 176"
+    for asked in ({"blocks": 0, "page_tokens": 16}, {"blocks": 10, "page_tokens": 0}):
+        with pytest.raises(KassayError, match="allowed is 1 up"):
+            equal_blocks([NATIVE, COMPACT], **asked)
 
 
 def test_equal_bytes_are_filled_to_the_last_page() -> None:
@@ -165,7 +179,11 @@ def test_equal_bytes_are_filled_to_the_last_page() -> None:
 
 @pytest.mark.parametrize("arms", [[], [NATIVE], [NATIVE, NATIVE], [NATIVE, replace(COMPACT, slots=0)]])
 def test_a_dropped_or_repeated_arm_is_no_audit(arms: list[ArmMemory]) -> None:
-    for audit in (equal_slots, lambda arms: equal_bytes(arms, budget_bytes=1)):
+    for audit in (
+        equal_slots,
+        lambda arms: equal_bytes(arms, budget_bytes=1),
+        lambda arms: equal_blocks(arms, blocks=10, page_tokens=16),
+    ):
         with pytest.raises(KassayError):
             audit(arms)
 

@@ -425,17 +425,18 @@ def memory_records() -> list[Record]:
                     )
                 )  # fmt: skip
     place: dict[str, Any] = {"model": "robust", "recipe": "native"}
+    phase = {**place, "phase": "fill"}
     window = {"source": "resident", "device": "host", "opened_ns": 0, "closed_ns": 10**9, "queries": 51, "answered": 50}
     found += [
         MemoryGate(
             **place, gate="equal slots", verdict="pass", observed=16000, limit=16000, slots=16000, reason="as planned"
         ),
         MemoryWindow(
-            **place, **window, gap_ns=620_000_000, largest_bytes=900 * 2**20, sampler_cpu_ns=4_000_000,
+            **phase, **window, gap_ns=620_000_000, largest_bytes=900 * 2**20, sampler_cpu_ns=4_000_000,
             sampler_wall_ns=10**9, startup_cpu_ns=50_000_000, period_ns=20_000_000, longest_gap_ns=500_000_000,
             valid=False, fault="the gap is 620.0 ms, allowed are 500 ms",
         ),
-        AllocatorRecord(**place, device="cpu", absent="torch has no caching allocator on cpu", **NO_ALLOCATOR),
+        AllocatorRecord(**phase, device="cpu", absent="torch has no caching allocator on cpu", **NO_ALLOCATOR),
     ]  # fmt: skip
     return found
 

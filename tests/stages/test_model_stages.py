@@ -73,9 +73,10 @@ def test_memory_agrees_with_the_geometry(run_stage: Callable[..., Any], robust_s
     assert parts["k16v8-d", "scratch"] > 0 and ("native", "scratch") in parts
     assert {body["recipe"] for body in ran.records("memory_sample")} == {"native", "k16v8-d"}
     windows = ran.records("memory_window")
-    assert [(body["source"], body["answered"] >= 2, body["gap_ns"] > 0) for body in windows] == [
-        ("resident", True, True)
-    ] * 2
+    assert [
+        (body["recipe"], body["phase"], body["source"], body["answered"] >= 2, body["gap_ns"] > 0) for body in windows
+    ] == [(recipe, phase, "resident", True, True) for recipe in ("native", "k16v8-d") for phase in ("fill", "budget")]
+    assert {body["phase"] for body in ran.records("memory_sample")} == {"fill", "budget"}
     assert all("no caching allocator" in body["absent"] for body in ran.records("allocator"))
     gates = {(body["gate"], body["recipe"]): body for body in ran.records("memory_gate")}
     assert {body["verdict"] for body in gates.values()} == {"pass"} and len(gates) == 4
@@ -105,13 +106,36 @@ def test_the_studys_limits_of_memory_decide_alone(run_stage: Callable[..., Any],
             {"device_ceiling_gib": 76},
             "MEMORY_DEVICE_CEILING_GIB` is 76, and the study's `memory.device",
         ),
-        ({"study_memory": {**study, "equal_slots_blocks": 9}}, "equal_slots_blocks` is 9"),
     ):
         with pytest.raises(ConfigError, match=words):
             memory_limits.limits({**params, **changed})
-    study |= {"device_ceiling_gib": 76, "reserved_ceiling_gib": 68.5, "budget_gib": 40}
+    study |= {"device_ceiling_gib": 76, "reserved_ceiling_gib": 68.5, "budget_gib": 40, "equal_slots_blocks": 17000}
     limits = memory_limits.limits({**params, "device_ceiling_gib": 76})
     assert (limits.device_ceiling_bytes, limits.reserved_ceiling_bytes) == (76 << 30, 137 << 29)
+    assert (limits.equal_slots_blocks, limits.page_tokens) == (17000, 16)
+
+
+def test_every_recipe_allocates_the_studys_blocks(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    """Requests, blocks and bytes are three studies; blocks are the study's own, of the size that its engine has."""
+    study = {
+        "driver_period_ms": 20, "longest_gap_ms": None, "device_ceiling_gib": None, "reserved_ceiling_gib": None,
+        "budget_gib": 2**-10, "equal_slots_blocks": 37, "exempt": [],
+    }  # fmt: skip
+    asked = {"recipes": ["native", "k16v8-f", "k8v8-d"], "study_memory": study, "study_page_tokens": 8}
+    ran = run_stage("memory", {**SPEED, **MEMORY, **asked}, {"model": ROBUST, "scales": robust_scales})
+    assert ran.code == 0, ran.stderr
+    gates = {(body["gate"], body["recipe"]): body for body in ran.records("memory_gate")}
+    assert len(gates) == 9 and {body["verdict"] for body in gates.values()} == {"pass"}
+    per_token, fixed = {"native": 2048, "k16v8-f": 1536, "k8v8-d": 1088}, {"native": 0, "k16v8-f": 16, "k8v8-d": 0}
+    for recipe, size in per_token.items():
+        blocks, filled = gates["equal blocks", recipe], gates["equal bytes", recipe]
+        assert blocks["observed"] == blocks["limit"] == blocks["slots"] == 37 * 8
+        assert blocks["reason"] == f"296 slots in {296 * size + fixed[recipe]} bytes"
+        assert filled["slots"] == (2**20 - fixed[recipe]) // (8 * size) * 8, "whole blocks of the study's size"
+        assert gates["equal slots", recipe]["slots"] == 2 * 64
+    assert [body["phase"] for body in ran.records("allocator")] == ["fill", "blocks", "budget"] * 3
+    (held,) = ran.records("memory_limits")
+    assert (held["equal_slots_blocks"], held["page_tokens"], held["budget_bytes"]) == (37, 8, 2**20)
 
 
 def test_a_ceiling_that_nothing_can_observe_is_unmet(run_stage: Callable[..., Any], robust_scales: Path) -> None:
