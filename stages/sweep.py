@@ -7,9 +7,8 @@ a freshly filled cache, and only the decode steps are timed. Which backend serve
 on the fused one a step's parts are taken apart at the batches that `parts` lists.
 """
 
-from typing import Any
-
 from kassay.backend import speed
+from kassay.backend.sweep_grid import planned_batches
 from kassay.kinds.timing import SweepCell
 from kassay.stage import Metrics, Stage, main
 
@@ -54,19 +53,6 @@ def run(stage: Stage) -> Metrics:
             stage.append(record)
         del points  # before the next context's caches are made
     return {"cells": total * len(recipes)}
-
-
-def planned_batches(params: dict[str, Any], context_tokens: int) -> list[int]:
-    """The batches of a context; at least one."""
-    grid = params.get("batches") or powers(params["largest_batch"])
-    most = params.get("most_cached_tokens") or max(grid) * context_tokens
-    return [batch for batch in grid if batch * context_tokens <= most] or grid[:1]
-
-
-def powers(largest: int) -> list[int]:
-    """1, 2, 4, … up to `largest`, which is always the last one."""
-    grid = [1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent < largest]
-    return [*grid, largest]
 
 
 if __name__ == "__main__":
