@@ -7,8 +7,10 @@ nvidia-ml-py is optional. Where a GPU is visible and it is not installed, or NVM
 absent and the reason is said: an absent source is no zero and no pass. A MIG instance is asked by its own UUID.
 """
 
+import ctypes
 import importlib
 import os
+import struct
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +22,7 @@ MODULE = "pynvml"  # of the distribution nvidia-ml-py
 PROC = "/proc"
 STATM_BYTES = 256
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+NVML_MEMORY = struct.Struct("=3Q")  # nvmlMemory_t: total, free and used bytes
 
 
 class ResidentMemory:
@@ -63,7 +66,11 @@ class ResidentMemory:
 
 
 class DeviceMemory:
-    """Memory in use on one GPU or MIG instance, whoever holds it."""
+    """Memory in use on one GPU or MIG instance, whoever holds it.
+
+    A query is one call of NVML itself into one buffer. The wrapper of nvidia-ml-py looks the call up and makes an
+    object of the answer each time (docs/findings/2026-11-30-sampler.md has what that took).
+    """
 
     name = "device"
 
@@ -75,17 +82,20 @@ class DeviceMemory:
             self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         except nvml.NVMLError as error:
             raise QueryFailed(f"NVML knows no device {uuid}: {error}") from error
+        self._call = nvml.nvmlLib.nvmlDeviceGetMemoryInfo
+        self._buffer = ctypes.create_string_buffer(NVML_MEMORY.size)
+        self._place = ctypes.byref(self._buffer)
 
     def ask(self) -> object:
-        """What NVML tells of the memory. Raises QueryFailed."""
-        try:
-            return self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
-        except self._nvml.NVMLError as error:
-            raise QueryFailed(f"NVML: {error}") from error
+        """What NVML tells of the memory, as it lies in its structure. Raises QueryFailed."""
+        if code := self._call(self._handle, self._place):
+            raise QueryFailed(f"NVML: {self._nvml.NVMLError(code)}")
+        return self._buffer.raw
 
     def bytes_of(self, answer: Any) -> int:
         """Bytes that are not free."""
-        return int(answer.total) - int(answer.free)
+        total, free, _ = NVML_MEMORY.unpack(answer)
+        return int(total) - int(free)
 
 
 @dataclass(frozen=True, kw_only=True)

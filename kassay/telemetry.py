@@ -140,8 +140,7 @@ def take(
     warm: that is most of what a sampler takes. So answers are kept as they come, and made samples of when all is over.
     """
     ask, now_ns, stopped_by, keep = source.ask, clock.now_ns, clock.stopped_by, asked.append
-    origin_ns = due_ns = now_ns()
-    over = False
+    over, due_ns = False, 0
     while True:
         started_ns = now_ns()
         try:
@@ -152,10 +151,12 @@ def take(
         keep((started_ns, ended_ns, answer, error))
         if over:
             return
-        if len(asked) == 1:
-            origin_ns = due_ns = started_ns
+        if not due_ns:
+            due_ns = started_ns  # where the grid begins
             first()
-        due_ns = max(due_ns + period_ns, origin_ns - (origin_ns - ended_ns) // period_ns * period_ns)
+        due_ns += period_ns
+        if due_ns < ended_ns:
+            due_ns -= (due_ns - ended_ns) // period_ns * period_ns
         over = stopped_by(due_ns)
 
 

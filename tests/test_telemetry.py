@@ -1,6 +1,8 @@
 """The sampler on a fake clock, its sources on a fake NVML, and the real one under load."""
 
+import ctypes
 import hashlib
+import struct
 import subprocess
 import sys
 import time
@@ -205,38 +207,58 @@ def test_a_process_that_is_gone_is_a_failed_query() -> None:
 # --- NVML
 
 
+LOST = 15  # NVML_ERROR_GPU_IS_LOST
+
+
 class NVMLError(Exception):
-    """As pynvml has it."""
+    """As pynvml has it: made of a code, or of words."""
+
+    def __init__(self, said: object) -> None:
+        super().__init__("GPU is lost" if said == LOST else said)
 
 
 def fake_nvml(free: list[int | None], *, up: bool = True, known: tuple[str, ...] = ("GPU-a", "GPU-b")) -> Any:
-    """An NVML whose device has 100 bytes; None fails."""
+    """An NVML whose device has 100 bytes; None fails. Its library is called as the real one is, into a structure."""
     answers = iter(free)
 
     def initialised() -> None:
         if not up:
             raise NVMLError("Driver/library version mismatch")
 
-    def handle(uuid: str) -> str:
+    def handle(uuid: str) -> int:
         if uuid not in known:
             raise NVMLError("Not Found")
-        return uuid
+        return 1 + known.index(uuid)
 
-    def memory(handle: str) -> Any:
-        if (left := next(answers)) is None:
-            raise NVMLError("GPU is lost")
-        return SimpleNamespace(total=100, free=left, used=1)
+    def memory(handle: int, place: int) -> int:
+        left = next(answers)
+        if handle not in range(1, 1 + len(known)) or left is None:
+            return LOST
+        ctypes.memmove(place, struct.pack("=QQQ", 100, left, 1), 24)
+        return 0
 
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(memory)
     return SimpleNamespace(
-        NVMLError=NVMLError, nvmlInit=initialised, nvmlDeviceGetHandleByUUID=handle, nvmlDeviceGetMemoryInfo=memory
+        NVMLError=NVMLError,
+        nvmlInit=initialised,
+        nvmlDeviceGetHandleByUUID=handle,
+        nvmlLib=SimpleNamespace(nvmlDeviceGetMemoryInfo=call),
     )
 
 
 def test_a_device_is_asked_for_all_that_is_not_free_and_a_lost_one_fails() -> None:
-    source = DeviceMemory(fake_nvml([30, None]), "GPU-a")
-    assert (source.name, source.device, source.bytes_of(source.ask())) == ("device", "GPU-a", 70)
+    source = DeviceMemory(fake_nvml([30, 45, None]), "GPU-a")
+    first, second = source.ask(), source.ask()
+    assert (source.name, source.device) == ("device", "GPU-a")
+    assert (source.bytes_of(first), source.bytes_of(second)) == (70, 55), "an answer that is kept stays what it was"
     with pytest.raises(QueryFailed, match="GPU is lost"):
         source.ask()
+
+
+def test_the_structure_that_is_read_is_that_of_nvml() -> None:
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    told = pynvml.c_nvmlMemory_t(total=100, free=30, used=1)
+    assert memory_sources.NVML_MEMORY.unpack(bytes(told)) == (100, 30, 1)
 
 
 def test_what_nvml_does_not_answer_for_is_said() -> None:
