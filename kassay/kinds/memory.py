@@ -130,8 +130,8 @@ class MemoryGate(Record):
         "Slots of `equal slots` and `equal blocks`, bytes of the others; null where nothing was observed."
     )
     limit: int = doc(
-        "What was compared with: slots of the first arm or of the blocks, the budget, the ceiling, or what is in tensors "
-        "in bytes."
+        "What was compared with: slots of the first arm or of the blocks, the budget, the ceiling or what is in "
+        "tensors, in bytes."
     )
     slots: int | None = doc("Tokens that the recipe's cache has room for; null for a ceiling.")
     reason: str = doc("What was found, in words.")
