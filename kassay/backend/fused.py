@@ -7,7 +7,8 @@ their last token, which the first step feeds; so every output token is decoded t
 steps greedily, none of which ends a row: one CUDA graph for each size of a batch, replayed; ids, positions, lengths and
 tables stay on the device, and nothing waits for it until `collect`. A batch smaller than its graph is padded with rows
 that store nothing and read nothing. `keep` lets rows go between runs (kassay.backend.fused_cohorts admits
-others in their place).
+others in their place). Requests may share a frozen prefix (kassay.backend.fused_prefix): rows then hold their own
+tokens alone, and the model's positions count from its end.
 
 On a processor (TRITON_INTERPRET=1) the same steps run one by one, without graphs: for tests.
 """
@@ -20,13 +21,15 @@ from dataclasses import dataclass
 import torch
 
 from kassay.backend.fused_cache import PagedCache, Scales
+from kassay.backend.fused_prefix import Prefix, check_room
 from kassay.backend.fused_step import Step, Where, turns_of
 from kassay.backend.fused_weights import Weights
 from kassay.errors import KassayError
+from kassay.kernels.cartridge import Shared
 from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode, host_of
 from kassay.kernels.shape import DecodeShape, require
-from kassay.kernels.split import cut_of
+from kassay.kernels.split import Cut, cut_of
 from kassay.kernels.timing import mark
 from kassay.kv.paged import PagedShape
 from kassay.kv.plane import scale_of
@@ -42,7 +45,7 @@ class Plan:
     """What a decoder is made for."""
 
     batch: int
-    row_tokens: int  # of a row at its end, prompt and output
+    row_tokens: int  # of a row at its end, prompt and output, without a shared prefix
     steps: int  # between two collections
     page_tokens: int = 16
     pages: int | None = None  # of the pool of a layer; None: as many as all rows need
@@ -54,10 +57,18 @@ class Plan:
 class Decoder:
     """One model under one recipe."""
 
-    def __init__(self, weights: Weights, recipe: Recipe, plan: Plan, scales: Scales | None = None) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        recipe: Recipe,
+        plan: Plan,
+        scales: Scales | None = None,
+        prefix: Prefix | None = None,
+    ) -> None:
         geometry, device = weights.geometry, weights.embedding.device
-        if plan.row_tokens > geometry.positions:
-            raise KassayError(f"the model has {geometry.positions} positions, and {plan.row_tokens} are asked for")
+        before = 0 if prefix is None else prefix.positions
+        if (positions := before + plan.row_tokens) > geometry.positions:
+            raise KassayError(f"the model has {geometry.positions} positions, and {positions} are asked for")
         if plan.shared is not None and not weights.drawn:
             raise KassayError("layers that share pools read each other's cache: only drawn weights may")
         self.weights, self.recipe, self.plan, self.device = weights, recipe, plan, device
@@ -67,6 +78,9 @@ class Decoder:
             page_tokens=plan.page_tokens,
         )  # fmt: skip
         require(self.host, self.shape)
+        self.prefix = prefix
+        if prefix is not None:
+            check_room(prefix, geometry.layers, self.shape, weights.embedding.dtype, device)
         pages = plan.pages or plan.batch * -(-plan.row_tokens // plan.page_tokens)
         pool = PagedShape(
             pages=pages, page_tokens=plan.page_tokens, kv_heads=geometry.kv_heads, head_dim=geometry.head_dim
@@ -75,7 +89,7 @@ class Decoder:
             recipe, pool, geometry.layers, device, scales, rows=plan.batch, row_tokens=plan.row_tokens,
             shared=plan.shared,
         )  # fmt: skip
-        self.step = Step(weights, self.cache, self.host, turns_of(geometry, plan.row_tokens, device))
+        self.step = Step(weights, self.cache, self.host, turns_of(geometry, positions, device)[before:], prefix)
         self.ids_B = torch.zeros(plan.batch, dtype=torch.int64, device=device)
         self.rows_B = torch.arange(plan.batch, dtype=torch.int32, device=device)
         self.lengths_B, self.live_B = torch.zeros_like(self.rows_B), torch.zeros_like(self.rows_B)
@@ -85,7 +99,7 @@ class Decoder:
         self.steps = 0  # since the last collection
         self.prefilled_tokens = 0  # in all
         self.marked: list[torch.Tensor] = []
-        self.attends: dict[int, Decode] = {}
+        self.attends: dict[int, Decode | Shared] = {}
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.first: torch.cuda.CUDAGraph | None = None  # all graphs share its memory: no two run at once
 
@@ -156,11 +170,24 @@ class Decoder:
         for state, kept in zip((self.ids_B, self.positions_B, self.lengths_B), self.marked, strict=True):
             state.copy_(kept)
 
+    def attention(self, size: int, cut: Cut | None = None) -> Decode | Shared:
+        """Attention of batches of that size, cut by the rule unless a cut is given."""
+        tokens = self.plan.row_tokens
+        cut = cut or cut_of(self.shape, self.host, size, tokens, uneven=self.plan.uneven)
+        if self.prefix is None:
+            return Decode(self.shape, self.host, self.device, size, tokens, cut)
+        return Shared(
+            self.shape, self.prefix.shape, self.host, self.device, size, tokens, self.prefix.positions, cut
+        )  # fmt: skip
+
+    def cuts(self) -> dict[int, Cut]:
+        """How attention to the own pages is cut, by the size of a batch."""
+        return {size: (one.own if isinstance(one, Shared) else one).cut for size, one in sorted(self.attends.items())}
+
     def logits(self, size: int, *, attention: bool = True) -> torch.Tensor:
         """logits_BV of the next tokens of the first `size` rows."""
         if size not in self.attends:
-            cut = cut_of(self.shape, self.host, size, self.plan.row_tokens, uneven=self.plan.uneven)
-            self.attends[size] = Decode(self.shape, self.host, self.device, size, self.plan.row_tokens, cut)
+            self.attends[size] = self.attention(size)
         where = Where(positions_N=self.positions_B[:size], rows_N=self.rows_B[:size])
         return self.step.decode(
             self.ids_B[:size], where, self.lengths_B[:size], self.attends[size], attention=attention

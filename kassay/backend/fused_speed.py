@@ -3,25 +3,28 @@
 Axes: B requests, T tokens.
 
 At a point of a sweep the steps are those of the graph, between two events of the device, and every recipe's decoder
-stands beside the others, so that they can take turns.
+stands beside the others, so that they can take turns. Arms may share a prefix or copy it (kassay.backend.fused_arms): a
+context of a sweep has it within its tokens, and a complete request has it before its prompt.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from kassay.backend import fused
+from kassay.backend import fused, fused_arms, fused_prefix
+from kassay.backend.fused_arms import Arm
 from kassay.backend.fused_parts import parts_us
-from kassay.backend.fused_stage import DRAWN, drawn_prompts, scales_of, weights_of
+from kassay.backend.fused_stage import DRAWN, prompts_of, scales_of, weights_of
 from kassay.backend.fused_tuning import tune
 from kassay.backend.fused_weights import Weights
 from kassay.backend.passes import Schedule
 from kassay.backend.prompts import check_prompts
 from kassay.digest import of_value
+from kassay.errors import KassayError
 from kassay.kinds.backend import FusedCache, StepParts
 from kassay.kv.geometry import Geometry, token_bytes
-from kassay.kv.recipe import Recipe, recipe_named
+from kassay.kv.recipe import Recipe
 from kassay.record import Record
 from kassay.stage import Stage, Unmet
 
@@ -41,34 +44,55 @@ class FusedServed:
         self.stage, self.sixteen = stage, stage.params["sixteen"]
         self.weights = weights_of(stage)
         self.device = self.weights.embedding.device
+        self.section: Mapping[str, Any] | None = stage.params["backend"].get("prefix")
+        self.page_tokens = fused_arms.page_tokens_of(self.section)
         self._scales: dict[str, list[float]] | None = None
+        self._operands: dict[int, fused_prefix.Operands] = {}
         self._decoders: dict[tuple[str, int, int], fused.Decoder] = {}
         self._seen: list[tuple[int, int]] = []
 
-    def scales(self, recipe: Recipe) -> dict[str, list[float]] | None:
-        """Fixed scales, once a recipe asks for them."""
-        if recipe.policy == "fixed" and self._scales is None:
+    def arms(self, names: Sequence[str]) -> list[Arm]:
+        """The arms of these names."""
+        return fused_arms.arms_of(names, self.section, self.sixteen)
+
+    def scales(self, arm: Arm) -> dict[str, list[float]] | None:
+        """Fixed scales, once an arm asks for them."""
+        if self._scales is None and any(recipe.policy == "fixed" for recipe in arm.recipes()):
             self._scales = scales_of(self.stage, self.weights)
         return self._scales
 
+    def operands(self, positions: int) -> fused_prefix.Operands:
+        """A prefix of so many positions, before any recipe stored it."""
+        if positions not in self._operands:
+            ids_P = fused_arms.prefix_ids(self.weights, positions, self.stage.params["seed"])
+            self._operands[positions] = fused_arms.operands_of(self.weights, ids_P, self.sixteen)
+        return self._operands[positions]
+
+    def made(self, arm: Arm, plan: fused.Plan, positions: int) -> fused.Decoder:
+        """A decoder of an arm, behind its prefix where that is stored once."""
+        scales = self.scales(arm)
+        prefix = None
+        if arm.once is not None:
+            operands = self.operands(positions)
+            prefix = fused_arms.prefix_of(arm, self.weights, operands, self.page_tokens, scales)
+        return fused.Decoder(self.weights, arm.own, plan, scales, prefix)
+
     def prompts(self, batch: int, context_tokens: int, seed: int) -> torch.Tensor:
         """Documents of the development split; drawn token ids for drawn weights."""
-        if self.weights.drawn:
-            return drawn_prompts(self.weights.geometry.vocabulary, batch, context_tokens, seed)
-        from kassay.backend import workload
-
-        return workload.speed_prompts(batch, context_tokens, seed)
+        return prompts_of(self.weights, batch, context_tokens, seed)
 
     def decoder(self, recipe: str, batch: int, context_tokens: int, output_tokens: int) -> fused.Decoder:
         """The decoder of one recipe and size, made once."""
         key = (recipe, batch, context_tokens + output_tokens)
         if key not in self._decoders:
+            (arm,) = self.arms([recipe])
+            if arm.copied:
+                raise KassayError(f"arm `{recipe}`: a prompt behind a copied prefix is chunked prefill, not supported")
             plan = fused.Plan(
                 batch=batch, row_tokens=context_tokens + output_tokens, steps=output_tokens, uneven=False,
-                sizes=(batch,),
+                sizes=(batch,), page_tokens=self.page_tokens,
             )  # fmt: skip
-            made = recipe_named(recipe, self.sixteen)
-            self._decoders[key] = fused.Decoder(self.weights, made, plan, self.scales(made))
+            self._decoders[key] = self.made(arm, plan, 0 if self.section is None else self.section["positions"])
         return self._decoders[key]
 
     def prepare(self, recipe: str, context_BT: torch.Tensor, output_tokens: int) -> None:
@@ -79,7 +103,9 @@ class FusedServed:
         decoder.run(min(PREPARED_STEPS, output_tokens))
         decoder.collect()
         decoder.keep([])
-        self.stage.append(cache_record(self.stage, decoder, context_BT.shape[1], [len(context_BT)], "prefilled"))
+        self.stage.append(
+            cache_record(self.stage, recipe, decoder, context_BT.shape[1], [len(context_BT)], "prefilled")
+        )  # fmt: skip
 
     def complete(self, recipe: str, context_BT: torch.Tensor, output_tokens: int) -> torch.Tensor:
         """Prefill and decode the whole batch."""
@@ -120,18 +146,27 @@ class FusedPoints:
         self.served, self.context_tokens, self.seed = served, context_tokens, seed
         self.drawn = served.weights.drawn
         self.tuned_cuts = int(served.stage.params.get("tuned_cuts") or 0)
-        row_tokens = context_tokens + steps + SHORT_STEPS
-        made = [recipe_named(name, served.sixteen) for name in recipes]
-        plan = fused.Plan(
-            batch=largest, row_tokens=row_tokens, steps=steps + SHORT_STEPS, uneven=False,
-            sizes=tuple(range(1, largest + 1)),
-            shared=pools_of(served.weights, made, largest * row_tokens) if self.drawn else None,
-        )  # fmt: skip
-        self.decoders = {one.name: fused.Decoder(served.weights, one, plan, served.scales(one)) for one in made}
+        self.positions = fused_arms.positions_at(served.section, context_tokens)
+        self.arms = {arm.name: arm for arm in served.arms(recipes)}
+        rows = {name: self.own(arm) + steps + SHORT_STEPS for name, arm in self.arms.items()}
+        shared = None
+        if self.drawn:
+            shared = pools_of(served.weights, [(arm.own, largest * rows[name]) for name, arm in self.arms.items()])
+        self.decoders: dict[str, fused.Decoder] = {}
+        for name, arm in self.arms.items():
+            plan = fused.Plan(
+                batch=largest, row_tokens=rows[name], steps=steps + SHORT_STEPS, uneven=False,
+                sizes=tuple(range(1, largest + 1)), shared=shared, page_tokens=served.page_tokens,
+            )  # fmt: skip
+            self.decoders[name] = served.made(arm, plan, self.positions)
         for decoder in self.decoders.values():
             if self.drawn:
                 decoder.cache.draw(decoder.host, seed)
         self.batches: list[int] = []
+
+    def own(self, arm: Arm) -> int:
+        """Tokens of a context that lie in a sequence's own pages."""
+        return self.context_tokens - (self.positions if arm.once else 0)
 
     def fill(self, batch: int) -> tuple[str, int]:
         """A batch whose context is prefilled, or taken as it was drawn."""
@@ -141,19 +176,30 @@ class FusedPoints:
             vocabulary = self.served.weights.geometry.vocabulary
             ids_BT = torch.randperm(vocabulary, generator=torch.Generator().manual_seed(self.seed))[:batch, None]
         else:
-            ids_BT = self.served.prompts(batch, self.context_tokens, self.seed)
-            shared_prefix_tokens = check_prompts(ids_BT.tolist(), self.context_tokens)
-        for decoder in self.decoders.values():
+            own_tokens = self.context_tokens - self.positions
+            ids_BT = self.served.prompts(batch, own_tokens, self.seed)
+            shared_prefix_tokens = check_prompts(ids_BT.tolist(), own_tokens)
+        for name, decoder in self.decoders.items():
+            arm = self.arms[name]
             if self.drawn:
-                decoder.assume(batch, self.context_tokens, decoder.plan.steps, ids_BT[:, 0])
+                decoder.assume(batch, self.own(arm), decoder.plan.steps, ids_BT[:, 0])
+                if arm.copied:
+                    fused_prefix.copied(decoder.cache, decoder.host, batch, self.served.operands(self.positions))
             else:
                 decoder.keep([])
-                decoder.admit(ids_BT, decoder.plan.steps)
+                decoder.admit(self.prompts(arm, ids_BT), decoder.plan.steps)
             decoder.graphs.clear()
             decoder.mark()
             if self.tuned_cuts and self.served.device.type == "cuda":
                 tune(decoder, batch, self.tuned_cuts)
         return of_value(ids_BT.tolist()), shared_prefix_tokens
+
+    def prompts(self, arm: Arm, ids_BT: torch.Tensor) -> torch.Tensor:
+        """What an arm prefills: where a prefix is copied, every prompt has it in front."""
+        if not arm.copied:
+            return ids_BT
+        ids_P = fused_arms.prefix_ids(self.served.weights, self.positions, self.served.stage.params["seed"])
+        return torch.cat([ids_P.expand(len(ids_BT), -1), ids_BT], dim=1)
 
     def decode_ns(self, recipe: str, steps: int) -> int:
         """The steps of the graph between two events, after one that warms it; all from the marked state."""
@@ -192,35 +238,35 @@ class FusedPoints:
         """What was measured on, once all batches are."""
         how = DRAWN if self.drawn else "prefilled"
         return [
-            cache_record(self.served.stage, decoder, self.context_tokens, self.batches, how)
-            for decoder in self.decoders.values()
+            cache_record(self.served.stage, name, decoder, self.context_tokens, self.batches, how)
+            for name, decoder in self.decoders.items()
         ]
 
 
-def pools_of(weights: Weights, recipes: Sequence[Any], tokens: int) -> int:
-    """How many pools of that many tokens each recipe may have beside the others. Raises Unmet where not one fits."""
+def pools_of(weights: Weights, asked: Sequence[tuple[Recipe, int]]) -> int:
+    """How many pools each of these recipes, of so many tokens, may have beside the others. Raises Unmet for none."""
     geometry, device = weights.geometry, weights.embedding.device
     one = Geometry(layers=1, kv_heads=geometry.kv_heads, head_dim=geometry.head_dim)
-    each = sum(token_bytes(one, recipe) for recipe in recipes) * tokens
+    each = sum(token_bytes(one, recipe) * tokens for recipe, tokens in asked)
     if device.type != "cuda":
         return geometry.layers
     torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info(device)[0]
     if free < each / MOST_POOLED:
         raise Unmet(
-            f"a pool of {tokens} tokens of every recipe takes {each / 2**30:.1f} GiB, {free / 2**30:.1f} are free"
+            f"a pool of {max(tokens for _, tokens in asked)} tokens of every arm takes {each / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} are free"
         )
     return max(1, min(geometry.layers, int(POOLED * free) // each))
 
 
 def cache_record(
-    stage: Stage, decoder: fused.Decoder, context_tokens: int, batches: Sequence[int], context: str
+    stage: Stage, arm: str, decoder: fused.Decoder, context_tokens: int, batches: Sequence[int], context: str
 ) -> FusedCache:
     """A decoder's cache, and how its kernels were cut."""
-    cuts = {size: attend.cut for size, attend in decoder.attends.items()}
     return FusedCache(
         model=stage.params["model"],
-        recipe=decoder.recipe.name,
+        recipe=arm,
         context_tokens=context_tokens,
         batches=list(batches),
         page_tokens=decoder.plan.page_tokens,
@@ -232,6 +278,6 @@ def cache_record(
         cuts=[
             {"batch": size, "tokens": cut.tile.tokens, "warps": cut.tile.warps, "stages": cut.tile.stages,
              "splits": cut.splits}
-            for size, cut in sorted(cuts.items())
+            for size, cut in decoder.cuts().items()
         ],
     )  # fmt: skip

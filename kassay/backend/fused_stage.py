@@ -77,6 +77,15 @@ def scales_of(stage: Stage, weights: Weights) -> dict[str, list[float]] | None:
     return inputs.scales_of(stage)
 
 
+def prompts_of(weights: Weights, batch: int, tokens: int, seed: int) -> torch.Tensor:
+    """ids_BT of different prompts: documents of the development split; drawn token ids for drawn weights."""
+    if weights.drawn:
+        return drawn_prompts(weights.geometry.vocabulary, batch, tokens, seed)
+    from kassay.backend import workload
+
+    return workload.speed_prompts(batch, tokens, seed)
+
+
 def drawn_prompts(vocabulary: int, batch: int, tokens: int, seed: int) -> torch.Tensor:
     """ids_BT that differ and share no page. Raises KassayError where they do not."""
     generator = torch.Generator().manual_seed(seed)

@@ -4,9 +4,11 @@ Axes: N rows (tokens), B sequences, T tokens of a prompt, H query heads, G KV he
 
 A decode step attends in the pages, through the recipe. A prompt that is fresh and whole attends to its native operands
 by torch's sdpa, causal, and its keys and values go into the pages beside it: what every recipe is given is the same.
+Behind a frozen prefix (kassay.backend.fused_prefix) both also attend to that, and `turns` begins where it ends.
 Nothing here waits for the device or asks it anything, so that a CUDA graph can hold a decode step.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +17,10 @@ from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 
 from kassay.backend.fused_cache import PagedCache
 from kassay.backend.fused_geometry import Dense
+from kassay.backend.fused_prefix import Prefix, Prompts
 from kassay.backend.fused_weights import LayerWeights, Weights
 from kassay.kernels import rows
+from kassay.kernels.cartridge import Shared
 from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode
 from kassay.kv.plane import DTYPES
@@ -45,15 +49,26 @@ def turns_of(geometry: Dense, tokens: int, device: torch.device) -> torch.Tensor
 class Step:
     """The layers of one decoder over one cache."""
 
-    def __init__(self, weights: Weights, cache: PagedCache, host: Host, turns: torch.Tensor) -> None:
+    def __init__(
+        self, weights: Weights, cache: PagedCache, host: Host, turns: torch.Tensor, prefix: Prefix | None = None
+    ) -> None:
         self.weights, self.cache, self.host, self.turns = weights, cache, host, turns
+        self.prefix = prefix
+        self.behind = None if prefix is None else Prompts(prefix, host, weights.embedding.device)
         self.geometry = weights.geometry
         self.compute = weights.embedding.dtype
         self.sixteen = DTYPES[cache.recipe.sixteen]
         self.seen: list[tuple[torch.Tensor, torch.Tensor]] | None = None  # a list takes q_NHD and kv_N2GD of each layer
+        self.staged: Callable[[tuple[torch.Tensor, torch.Tensor]], None] | None = None  # is told each pass's operands
 
     def decode(
-        self, ids_N: torch.Tensor, where: Where, lengths_N: torch.Tensor, attend: Decode, *, attention: bool = True
+        self,
+        ids_N: torch.Tensor,
+        where: Where,
+        lengths_N: torch.Tensor,
+        attend: Decode | Shared,
+        *,
+        attention: bool = True,
     ) -> torch.Tensor:
         """logits_NV of the last tokens; without `attention`, for the share of its time, its output is not computed."""
         hidden_NW = embedding(ids_N, self.weights.embedding)
@@ -65,7 +80,7 @@ class Step:
         for index, layer in enumerate(self.weights.layers):
             self._project(layer, index, hidden_NW, added, where, (q_NHD, kv_N2GD))
             if attention:
-                attend(q_NHD, self.cache.layers[index], table_NX, lengths_N, out_NHD, lse_NH)
+                self.attended(index, attend, q_NHD, table_NX, lengths_N, (out_NHD, lse_NH))
             added = self._finish(layer, hidden_NW, out_NHD)
         last_NW = rows.normed(self.host, hidden_NW, added, self.weights.last_norm, self.geometry.epsilon)
         return linear(last_NW, self.weights.head)
@@ -83,17 +98,43 @@ class Step:
                 self.seen.append((q_NHD.clone(), kv_N2GD.clone()))
             if index == last:
                 break
-            q_BHTD = q_NHD.view(b, t, *q_NHD.shape[1:]).transpose(1, 2)
-            k_BGTD, v_BGTD = kv_N2GD.view(b, t, *kv_N2GD.shape[1:]).to(self.compute).permute(2, 0, 3, 1, 4)
-            with sdpa_kernel(PROMPT_KERNELS, set_priority=True):
-                out_BHTD = scaled_dot_product_attention(q_BHTD, k_BGTD, v_BGTD, is_causal=True, enable_gqa=True)
-            added = self._finish(layer, hidden_NW, out_BHTD.transpose(1, 2).flatten(0, 1))
+            added = self._finish(layer, hidden_NW, self._prompts(index, q_NHD, kv_N2GD.to(self.compute), b))
+
+    def attended(
+        self,
+        index: int,
+        attend: Decode | Shared,
+        q_NHD: torch.Tensor,
+        table_NX: torch.Tensor,
+        lengths_N: torch.Tensor,
+        outs: tuple[torch.Tensor, torch.Tensor] | tuple[None, None] = (None, None),
+    ) -> None:
+        """Attention of the last tokens over a layer's pages, and over the prefix where there is one."""
+        layer = self.cache.layers[index]
+        if not isinstance(attend, Shared):
+            attend(q_NHD, layer, table_NX, lengths_N, *outs)
+            return
+        assert self.prefix is not None, "a bug: attention beside a prefix that is not there"
+        attend(q_NHD, self.prefix.cartridges[index], layer, table_NX, lengths_N, *outs)
+
+    def _prompts(self, index: int, q_NHD: torch.Tensor, kv_N2GD: torch.Tensor, prompts: int) -> torch.Tensor:
+        """out_NHD of whole fresh prompts of equal length."""
+        if self.behind is not None:
+            return self.behind.attend(index, q_NHD, kv_N2GD, prompts)
+        q_BHTD = q_NHD.view(prompts, -1, *q_NHD.shape[1:]).transpose(1, 2)
+        k_BGTD, v_BGTD = kv_N2GD.view(prompts, -1, *kv_N2GD.shape[1:]).permute(2, 0, 3, 1, 4)
+        with sdpa_kernel(PROMPT_KERNELS, set_priority=True):
+            out_BHTD = scaled_dot_product_attention(q_BHTD, k_BGTD, v_BGTD, is_causal=True, enable_gqa=True)
+        return out_BHTD.transpose(1, 2).flatten(0, 1)
 
     def _operands(self, count: int, queries: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Room for queries, and for keys and values in 16 bits; every layer uses it again."""
         g, device = self.geometry, self.weights.embedding.device
         q_NHD = torch.empty((count, g.query_heads, g.head_dim), dtype=queries, device=device)
-        return q_NHD, torch.empty((count, 2, g.kv_heads, g.head_dim), dtype=self.sixteen, device=device)
+        kv_N2GD = torch.empty((count, 2, g.kv_heads, g.head_dim), dtype=self.sixteen, device=device)
+        if self.staged is not None:
+            self.staged((q_NHD, kv_N2GD))
+        return q_NHD, kv_N2GD
 
     def _project(
         self,

@@ -10,7 +10,6 @@ import statistics
 import torch
 
 from kassay.backend.fused import Decoder
-from kassay.kernels.launch import Decode
 from kassay.kernels.split import Cut, candidates, cut_of, estimate_us
 from kassay.kernels.timing import mark
 from kassay.kv.plane import DTYPES
@@ -26,7 +25,7 @@ def tune(decoder: Decoder, size: int, cuts: int) -> None:
         candidates(shape, host, size, tokens), key=lambda cut: estimate_us(shape, host, size, tokens, cut)
     )  # fmt: skip
     tried = list(dict.fromkeys([cut_of(shape, host, size, tokens, uneven=decoder.plan.uneven), *ranked]))[:cuts]
-    kernels = {cut: Decode(shape, host, decoder.device, size, tokens, cut) for cut in tried}
+    kernels = {cut: decoder.attention(size, cut) for cut in tried}
     q_BHD = torch.randn(size, shape.query_heads, shape.head_dim, device=decoder.device).to(
         DTYPES[shape.recipe.sixteen]
     )  # fmt: skip
@@ -35,8 +34,8 @@ def tune(decoder: Decoder, size: int, cuts: int) -> None:
         for cut, kernel in kernels.items():
             began, ended = mark(), mark()
             began.record()
-            for layer in decoder.cache.layers[:LAYERS]:
-                kernel(q_BHD, layer, decoder.cache.table_BX[:size], decoder.lengths_B[:size])
+            for index in range(min(LAYERS, len(decoder.cache.layers))):
+                decoder.step.attended(index, kernel, q_BHD, decoder.cache.table_BX[:size], decoder.lengths_B[:size])
             ended.record()
             ended.synchronize()
             if number:  # the first compiles

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from kassay.errors import KassayError
 
 KEYS, VALUES, KEY_SCALES, VALUE_SCALES = "keys", "values", "key_scales", "value_scales"
-WEIGHTS, STAGING, SCRATCH = "weights", "staging", "scratch"
+TABLES, WEIGHTS, STAGING, SCRATCH = "block_tables", "weights", "staging", "scratch"
 CACHE = (KEYS, VALUES, KEY_SCALES, VALUE_SCALES)  # what persists of the tokens
-PARTS = (*CACHE, WEIGHTS, STAGING, SCRATCH)
+PARTS = (*CACHE, TABLES, WEIGHTS, STAGING, SCRATCH)
 JOINT = "+"
 
 

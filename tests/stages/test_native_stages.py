@@ -51,6 +51,34 @@ def test_a_sweep_of_drawn_weights_says_what_it_ran_on(run_stage: Callable[..., A
     assert all(cut["splits"] >= 1 for one in caches for cut in one["cuts"])
 
 
+def test_memory_of_a_decoder_is_weighed_through_prefill_and_decode(run_stage: Callable[..., Any]) -> None:
+    study = {"driver_period_ms": 20, "longest_gap_ms": None, "device_ceiling_gib": None, "reserved_ceiling_gib": None,
+             "budget_gib": 0.0004, "equal_slots_blocks": 3, "exempt": []}  # fmt: skip
+    kconfig = {"budget_mib": 1, "device_ceiling_gib": 0, "reserved_ceiling_gib": 0}
+    own = {"recipes": ["native", "k16v8-d"], "batch": 2, "context_tokens": 16, "output_tokens": 2, "seed": 1}
+    asked = {"model": "qwen3-0.6b", "sixteen": "fp16", **own, **kconfig, "study_memory": study, "backend": DRAWN}
+    ran = run_stage("memory", {**asked, "study_page_tokens": 16}, {})
+    assert ran.code == 0, ran.stderr
+    token = 8 * 128 * 2  # bytes of keys in 16 bits
+    parts = {(one["recipe"], one["part"]): one for one in ran.records("memory_part")}
+    for recipe, values in (("native", token), ("k16v8-d", token // 2)):
+        assert parts[recipe, "keys"]["payload_bytes"] == parts[recipe, "keys"]["backing_bytes"] == 32 * token
+        assert parts[recipe, "values"]["payload_bytes"] == 32 * values
+    assert parts["k16v8-d", "value_scales"]["payload_bytes"] == 32 * 8 * 4
+    assert ("native", "weights") in parts and ("k16v8-d", "weights") not in parts, "all arms have the same"
+    assert parts["native", "staging"]["payload_bytes"] == 2 * 14 * (16 + 16) * 128 * 2, "queries, keys, values"
+    assert {one["part"] for one in parts.values()} >= {"block_tables"}
+    phases = {(one["recipe"], one["phase"]) for one in ran.records("memory_window")}
+    assert phases == {(name, phase) for name in own["recipes"] for phase in ("prefill", "decode", "blocks", "budget")}
+    gates = {(one["gate"], one["recipe"]): one for one in ran.records("memory_gate")}
+    assert {one["verdict"] for one in gates.values()} == {"pass"} and len(gates) == 6
+    assert gates["equal blocks", "native"]["slots"] == 48
+    assert gates["equal bytes", "k16v8-d"]["slots"] > gates["equal bytes", "native"]["slots"]
+    assert {one["absent"] for one in ran.records("allocator")} == {"torch has no caching allocator on cpu"}
+    ran = run_stage("memory", {**asked, "study_memory": {**study, "reserved_ceiling_gib": 1}}, {})
+    assert ran.code == 4 and "a ceiling of the allocator is asked for, and torch sees no GPU" in ran.outcome.reason
+
+
 def test_a_timing_cell_completes_its_requests_on_our_kernels(run_stage: Callable[..., Any]) -> None:
     place = {"load": "timed", "block": 0, "pilot": False, "position": 0}
     sizes = {"batch": 2, "context_tokens": 9, "output_tokens": 2, "warmups": 0, "repetitions": 1}

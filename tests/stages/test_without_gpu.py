@@ -18,13 +18,14 @@ from tests.conftest import Silent, setup_of
 from tests.engine.fake import HoldsNothing
 
 NATIVE = {
-    "unmet": {"device", "oracle"},
+    "unmet": {"device", "oracle", "memory"},
     "blocked": {"timing", "contrast", "sweep", "saturation"},
     "passed": {"freeze", "build", "compile", "calibrate", "report"},
 }
 ENDS = {
     "native-smoke": NATIVE,
     "decode-native": NATIVE,
+    "cartridge-native": NATIVE,
     "int4-fusion": {"unmet": {"device", "grid"}, "blocked": {"law"}, "passed": {"freeze", "build", "report"}},
     "vllm-smoke": {"unmet": {"build"}, "blocked": {"calibrate", "smoke"}, "passed": {"freeze", "report"}},
     "decode-upstream": {
