@@ -20,12 +20,10 @@ def run(stage: Stage) -> Metrics:
     require_vllm()
     geometry = params["geometry"]
     model = model_folder(geometry, stage.directory) if geometry else stage.inputs["model"]
-    lengths = [params["context_tokens"]] * params["documents"]
-    prompts = (
-        vllm_prompts.drawn(len(lengths), params["context_tokens"], params["seed"])
-        if geometry
-        else vllm_prompts.rows(vllm_prompts.text_of(model), split=SPLIT, seed=params["seed"], lengths=lengths)
-    )
+    asked = {"seed": params["seed"], "count": params["documents"], "context_tokens": params["context_tokens"]}
+    texts = [] if geometry else vllm_prompts.text_of(model).passages(split=SPLIT, targets=1, **asked)
+    drawn = vllm_prompts.drawn(params["documents"], params["context_tokens"], params["seed"]) if geometry else []
+    prompts = drawn or [list(one.context) for one in texts]
     cell = cell_of(
         params["engine"], model=str(model), dummy=bool(geometry), recipe="native", attention="plug-in", scales=None,
         observe=(), calibrate=True, seed=params["seed"],
@@ -39,6 +37,7 @@ def run(stage: Stage) -> Metrics:
     made = vllm_calibrate.scales(
         plug_in_state(), engine.attested.layers, model=geometry or params["model"],
         model_sha256="" if geometry else stage.input_sha256("model"), sixteen=cell.sixteen, dummy=bool(geometry),
+        contents={SPLIT: [one.document.content_digest for one in texts]} if texts else {},
     )  # fmt: skip
     stage.write_json("scales", made)
     return {"layers": engine.attested.layers, "documents": len(prompts), "drawn weights": bool(geometry)}

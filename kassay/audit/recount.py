@@ -213,6 +213,7 @@ def worst(verdicts: Iterable[str]) -> str:
 
 COUNTED: dict[str, Callable[[Run, Stage, compare.Compared], None]] = {
     "quality": rescore,
+    "vllm_quality": rescore,
     "certify": recount,
     "contrast": blocks.recount,
     "serving": served.recount_loads,

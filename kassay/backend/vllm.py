@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kassay import digest, paths
-from kassay.backend.vllm_arguments import Asked, engine_arguments
+from kassay.backend.vllm_arguments import Asked, engine_arguments, sampling_arguments
 from kassay.backend.vllm_attest import engine_record, lacks, plug_in_state
+from kassay.backend.vllm_forcing import Teacher
 from kassay.errors import KassayError
 from kassay.kinds.vllm import VllmEngine, VllmRequest, VllmSpan
 from kassay.stage import Unmet
@@ -53,6 +54,7 @@ class Progress:
     first_ns: int = 0
     ended_ns: int = 0
     finished_by: str = ""
+    losses: list[float] = field(default_factory=list)  # of its tokens in nats, where they are asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +63,8 @@ class Served:
 
     span: VllmSpan
     requests: list[VllmRequest]
-    outputs: list[list[int]]  # token ids
+    outputs: list[list[int]]  # token ids, those of scripts included
+    losses: list[list[float]]  # of each of them in nats; empty where nothing is scored
 
 
 class Engine:
@@ -83,6 +86,7 @@ class Engine:
         self.worker = reach(self.core, "model_executor.driver_worker.worker")
         self.scheduled = Scheduled()
         self.served_together = 0  # requests of the repetition
+        self._teacher: Teacher | None = None
         self._watch_scheduler()
         if asked.dummy:
             with torch.inference_mode():
@@ -91,7 +95,7 @@ class Engine:
 
     def attest(self) -> VllmEngine:
         """The engine as it is now. Raises KassayError in what it is not what was asked for."""
-        found = engine_record(self.worker, self.asked, self.arm)
+        found = engine_record(self.worker, self.arm)
         if missing := lacks(self.asked, found):
             raise KassayError(
                 f"arm `{self.arm}` is invalid, for what was asked for is not what runs: " + "; ".join(missing)
@@ -105,13 +109,18 @@ class Engine:
     def serve(
         self, prompts: Sequence[Sequence[int]], tokens: int, *, repetition: int, warmup: bool, forced: bool,
         arrivals: Sequence[int] | None = None, stops: Sequence[int] = (), between: Any = None,
+        scripts: Sequence[Sequence[int]] = (), scored: bool = False,
     ) -> Served:  # fmt: skip
         """Serve all prompts to their ends, up to `tokens` tokens each; `forced`: exactly so many, ends ignored.
 
         `arrivals`: the step before which each request is submitted, 0 by default. `between(step)` is called after each
-        step, for checks; it belongs to the repetition's time.
+        step, for checks; it belongs to the repetition's time. `scripts`: tokens of each request that come first and are
+        decoded like its own (kassay.backend.vllm_forcing); `scored`: with the loss of every token.
         """
         import torch
+
+        if any(scripts) and self._teacher is None:
+            self._teacher = Teacher(reach(self.worker, "model_runner"))
 
         left = sorted(range(len(prompts)), key=lambda index: (arrivals or [0] * len(prompts))[index])
         due = list(arrivals or [0] * len(prompts))
@@ -125,7 +134,9 @@ class Engine:
             while left and due[left[0]] <= len(step_ns):
                 index = left.pop(0)
                 found[index] = Progress(submitted_ns=time.monotonic_ns(), prompt=prompts[index])
-                self._submit(index, prompts[index], tokens, forced, stops)
+                script = scripts[index] if scripts else ()
+                asked = sampling_arguments(tokens, forced=forced, stops=stops, script=script, scored=scored)
+                self._submit(index, prompts[index], asked)
             outputs = self.engine.step()
             step_ns.append(time.monotonic_ns())
             for output in outputs:
@@ -135,23 +146,22 @@ class Engine:
         torch.cuda.synchronize()
         ended_ns = time.monotonic_ns()
         rows = [found[index] for index in range(len(prompts))]
+        require_scripts(scripts, [row.tokens for row in rows])
         replays, fallbacks = self._since(before)
         span = VllmSpan(
             arm=self.arm, repetition=repetition, warmup=warmup, requests=len(prompts), started_ns=started_ns,
             ended_ns=ended_ns, step_ns=step_ns, replays=replays, fallbacks=fallbacks, **vars(self.scheduled),
         )  # fmt: skip
         requests = [self._request(index, row, repetition, warmup) for index, row in enumerate(rows)]
-        return Served(span=span, requests=requests, outputs=[row.tokens for row in rows])
+        return Served(
+            span=span, requests=requests, outputs=[row.tokens for row in rows],
+            losses=[row.losses for row in rows] if scored else [],
+        )  # fmt: skip
 
-    def _submit(self, index: int, prompt: Sequence[int], tokens: int, forced: bool, stops: Sequence[int]) -> None:
+    def _submit(self, index: int, prompt: Sequence[int], asked: dict[str, Any]) -> None:
         from vllm import SamplingParams
 
-        least = {"min_tokens": tokens} if forced else {}
-        ends = {} if forced else {"stop_token_ids": list(stops)}
-        params = SamplingParams(
-            temperature=0.0, max_tokens=tokens, ignore_eos=forced, detokenize=False, **least, **ends
-        )
-        self.engine.add_request(str(index), {"prompt_token_ids": list(prompt)}, params)
+        self.engine.add_request(str(index), {"prompt_token_ids": list(prompt)}, SamplingParams(**asked))
 
     def _request(self, index: int, row: Progress, repetition: int, warmup: bool) -> VllmRequest:
         return VllmRequest(
@@ -245,6 +255,15 @@ def note(row: Progress, output: Any, step: int, now_ns: int) -> None:
     row.tokens, row.ended_ns = tokens, now_ns
     if output.finished:
         row.finished_by = str(output.outputs[0].finish_reason)
+        found = output.outputs[0].logprobs or ()
+        row.losses = [-at[token].logprob for token, at in zip(tokens, found, strict=False)]
+
+
+def require_scripts(scripts: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]]) -> None:
+    """Raise KassayError unless every output begins with its script: else something else was decoded."""
+    for index, script in enumerate(scripts):
+        if list(outputs[index][: len(script)]) != list(script):
+            raise KassayError(f"request {index} did not decode the {len(script)} tokens of its script: this is a bug")
 
 
 def refill(model: Any) -> int:

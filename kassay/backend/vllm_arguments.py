@@ -10,10 +10,11 @@ replay captured graphs (`graphs` names their batches); where none is named every
 host: never compare formats so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kassay.backend.vllm_forcing import SCRIPT
 from kassay.errors import KassayError
 from kassay.kv.recipe import SEVEN_ARMS, Recipe, recipe_named
 
@@ -179,6 +180,23 @@ def engine_arguments(asked: Asked) -> dict[str, Any]:
     if asked.attention == "fork" and asked.recipe != "native":
         made[asked.scales_argument] = asked.scales
     return made
+
+
+def sampling_arguments(
+    tokens: int, *, forced: bool, stops: Sequence[int] = (), script: Sequence[int] = (), scored: bool = False
+) -> dict[str, Any]:
+    """Keyword arguments of vllm.SamplingParams for a greedy request of a script and up to `tokens` tokens behind it.
+
+    `forced`: exactly so many. Else `stops` are all that ends it, a checkpoint's own end of text included only if it is
+    among them. Raises KassayError for a script that one of them would end.
+    """
+    if not forced and (early := set(script) & set(stops)):
+        raise KassayError(f"token {min(early)} of a script is one that ends an answer: nothing would come behind it")
+    made: dict[str, Any] = {"temperature": 0.0, "max_tokens": len(script) + tokens, "detokenize": False}
+    made |= {"min_tokens": len(script) + tokens} if forced else {"stop_token_ids": list(stops)}
+    made["ignore_eos"] = forced or bool(stops)
+    made |= {"extra_args": {SCRIPT: list(script)}} if script else {}
+    return made | ({"logprobs": 0} if scored else {})
 
 
 def settings(asked: Asked) -> dict[str, Any]:

@@ -4,6 +4,8 @@ The operands are those that are stored: keys after norm and rotation, values as 
 engine runs recipe `native` with `calibrate`; what its own warm-up folded is forgotten first.
 """
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,15 @@ def forget(state: Any) -> None:
             amax.zero_()
 
 
-def scales(state: Any, layers: int, *, model: str, model_sha256: str, sixteen: str, dummy: bool) -> dict[str, Any]:
-    """What scales.json holds. Raises KassayError for a layer that saw nothing, and for what is not finite."""
+def scales(
+    state: Any, layers: int, *, model: str, model_sha256: str, sixteen: str, dummy: bool,
+    contents: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> dict[str, Any]:  # fmt: skip
+    """What scales.json holds. Raises KassayError for a layer that saw nothing, and for what is not finite.
+
+    `contents`: digests of the texts by their split. Without them no quality is measured with these scales, for that a
+    text was not among them could not be shown.
+    """
     found: dict[str, list[float]] = {"k": [], "v": []}
     amaxes: dict[str, list[float]] = {"k": [], "v": []}
     for layer in range(layers):
@@ -37,4 +46,5 @@ def scales(state: Any, layers: int, *, model: str, model_sha256: str, sixteen: s
     return {
         "schema": SCHEMA, "model": model, "model_sha256": model_sha256, "sixteen": sixteen, "scales": found,
         "amax": amaxes, "backend": "vllm", "dummy": dummy,
+        "contents": {split: list(digests) for split, digests in contents.items()},
     }  # fmt: skip

@@ -10,7 +10,7 @@ from kassay.record import Record, doc
 class VllmEngine(Record):
     """An engine as its live layers, tensors and configuration tell it; what was asked for stands in the request."""
 
-    schema: ClassVar[str] = "kassay.vllm_engine/1"
+    schema: ClassVar[str] = "kassay.vllm_engine/2"
 
     arm: str = doc("Name of the arm.")
     vllm: str = doc("Version of vLLM.")
@@ -34,6 +34,10 @@ class VllmEngine(Record):
     storages: int = doc("Different storages behind the layers' caches.")
     graph_mode: str = doc("vLLM's CUDA-graph mode.")
     graph_batches: list[int] = doc("Batches for which a full decode graph was captured.")
+    piecewise_graphs: list[int] = doc("Numbers of tokens for which pieces of the model were captured as graphs.")
+    compilation: str = doc("vLLM's compilation mode, such as `NONE` or `VLLM_COMPILE`.")
+    compiled_modules: int = doc("Modules of the live model that run torch.compile's code.")
+    asynchronous: bool = doc("Whether a step is scheduled while the one before it runs.")
     runner: str = doc("`v1` or `v2` model runner.")
     prefix_caching: bool = doc("Whether vLLM caches prefixes.")
     chunked_prefill: bool = doc("Whether vLLM cuts prompts.")
@@ -82,6 +86,28 @@ class VllmSpan(Record):
     replays: dict[str, int] = doc("Of the plug-in: decodes of a batch -> replays of its graph; empty elsewhere.")
     fallbacks: int | None = doc("Of the plug-in: prefills behind stored tokens; null elsewhere.")
     step_ns: list[int] = doc("When each step's tokens were there, on the monotonic clock in nanoseconds.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmCohort(Record):
+    """Items of one endpoint that one arm answered together, and what the scheduler and the plug-in did meanwhile."""
+
+    schema: ClassVar[str] = "kassay.vllm_cohort/1"
+
+    model: str = doc("Name of the model.")
+    arm: str = doc("Name of the arm.")
+    endpoint: str = doc("Name of the endpoint in the study.")
+    cohort: int = doc("Number of the cohort in its endpoint from 0.")
+    requests: int = doc("Items of the cohort, all of which are submitted before its first step.")
+    prompt_tokens: int = doc("Tokens that were prefilled of all items, each prompt by itself, in 16 bits.")
+    script_tokens: int = doc("Tokens of questions or targets that were decoded in the place of sampled ones.")
+    output_tokens: int = doc("Tokens that were completed, those of scripts included.")
+    prefilled_tokens: int = doc("Prompt tokens that the scheduler let compute; less than all came from a cache.")
+    decode_steps: int = doc("Steps that scheduled one token of each of their requests.")
+    mixed_steps: int = doc("Steps that decoded some requests and prefilled others.")
+    preemptions: int = doc("Requests that were taken out of the running batch before their end.")
+    replays: dict[str, int] = doc("Of the plug-in: decodes of a batch -> replays of its graph; empty elsewhere.")
+    fallbacks: int | None = doc("Of the plug-in: prefills behind stored tokens; null elsewhere.")
 
 
 @dataclass(frozen=True, kw_only=True)

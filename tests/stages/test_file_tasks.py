@@ -1,6 +1,5 @@
 """The quality stage on files of tasks: records of every item, counts of every way to end, and what is unmet."""
 
-import importlib.util
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 from kassay import paths
 from kassay.audit import compare, recount
 from kassay.backend import text
+from kassay.backend.endpoints import Endpoints, size_of
 from kassay.errors import KassayError, RecordError
 from kassay.kv.tasks import document
 from kassay.stage import Unmet
@@ -95,15 +95,13 @@ def test_what_files_lack_is_unmet_and_what_they_hold_wrong_is_an_error(
     ran = run_stage("quality", {**QUALITY, "endpoints": endpoints}, inputs)
     assert ran.code == 4 and "problems.jsonl: 8 entries are asked for, and 7 can be used" in ran.outcome.reason
     assert not (ran.directory / "records.jsonl").exists() or not ran.records("answer")
-    quality = module("quality")
     words = text.of_folder(inputs["model"], ())
     params = {"split": "confirmation", "seed": 1, "answer_cap_tokens": 9}
 
     def rows(name: str, **changes: Any) -> Any:
-        study = SimpleNamespace(stage=SimpleNamespace(inputs=inputs), text=words, params=params)
-        study.asked = lambda planned: quality.Study.asked(study, planned)
-        planned = {**ENDPOINTS[name], **changes}
-        return quality.of_file(study, planned)
+        asked = {**params, "endpoints": {name: {**ENDPOINTS[name], **changes}}}
+        stage: Any = SimpleNamespace(inputs=inputs, params=asked)
+        return Endpoints(stage, words, lambda tokens: None).rows(name)
 
     with pytest.raises(Unmet, match=r"documents\.jsonl: 5 documents of 68 tokens"):
         rows("nll", documents=5)
@@ -112,13 +110,4 @@ def test_what_files_lack_is_unmet_and_what_they_hold_wrong_is_an_error(
     with pytest.raises(KassayError, match="`nowhere`, which is no input of this stage"):
         rows("nll", data="nowhere")
     with pytest.raises(KassayError, match="`gsm8k` takes its items from a file"):
-        quality.size_of({**ENDPOINTS["gsm8k"], "data": None})
-
-
-def module(name: str) -> Any:
-    """A stage program, loaded without being run."""
-    spec = importlib.util.spec_from_file_location(f"stage_{name}", paths.program(name))
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+        size_of({**ENDPOINTS["gsm8k"], "data": None})

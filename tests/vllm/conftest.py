@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stages.conftest import robust_scales, run_stage  # noqa: F401
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "vllm"))
 
 if find_spec("triton"):

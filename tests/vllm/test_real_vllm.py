@@ -97,3 +97,19 @@ def test_vllm_allocates_our_pages_and_its_batches_take_our_routes(monkeypatch: p
         made.step([1, 5], [32, 23])
     with pytest.raises(KassayError, match="no file: no scale of 1 replaces it"):
         Made("k16v8-f", monkeypatch)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_sampler_whose_place_scripts_take_is_vllm_s() -> None:
+    import inspect
+
+    from vllm import SamplingParams
+    from vllm.v1.worker.gpu.sample.sampler import Sampler
+
+    from kassay.backend.vllm_arguments import sampling_arguments
+    from kassay.backend.vllm_forcing import ADDS, SAMPLES, SCRIPT
+
+    assert tuple(inspect.signature(Sampler.sample).parameters) == ("self", *SAMPLES)
+    assert tuple(inspect.signature(Sampler.add_request).parameters) == ("self", *ADDS)
+    made = SamplingParams(**sampling_arguments(0, forced=True, script=[3, 10], scored=True))
+    assert made.extra_args == {SCRIPT: [3, 10]} and made.num_logprobs == 0 and made.max_tokens == 2
