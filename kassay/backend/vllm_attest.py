@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from kassay.backend.vllm_arguments import ATTENTION, Asked
+from kassay.backend.vllm_compiled import compiled_modules, full_graphs, piecewise_graphs
 from kassay.errors import KassayError
 from kassay.kinds.vllm import VllmEngine
 
@@ -44,7 +45,7 @@ def tensors_of(layer: Any) -> list[Any]:
     return found
 
 
-def engine_record(worker: Any, asked: Asked, arm: str) -> VllmEngine:
+def engine_record(worker: Any, arm: str) -> VllmEngine:
     """What is there. Raises KassayError for layers that differ, and for a cache whose format cannot be told."""
     import torch
     import vllm  # type: ignore[import-not-found]
@@ -60,7 +61,7 @@ def engine_record(worker: Any, asked: Asked, arm: str) -> VllmEngine:
     backend, implementation, (keys, values, policy) = kinds.pop()
     storages = {pool.untyped_storage().data_ptr(): pool.untyped_storage().nbytes() for pool in pools}
     blocks, tokens = config.cache_config.num_gpu_blocks, config.cache_config.block_size
-    compilation = config.compilation_config
+    compilation, compiled = config.compilation_config, compiled_modules(worker.get_model())
     state = plug_in_state() if backend == CLASSES["CUSTOM"] else None
     return VllmEngine(
         arm=arm,
@@ -84,7 +85,11 @@ def engine_record(worker: Any, asked: Asked, arm: str) -> VllmEngine:
         pool_bytes=sum(storages.values()),
         storages=len(storages),
         graph_mode=str(getattr(compilation.cudagraph_mode, "name", compilation.cudagraph_mode)),
-        graph_batches=graph_batches(worker),
+        graph_batches=full_graphs(worker.model_runner),
+        piecewise_graphs=piecewise_graphs(compiled),
+        compilation=str(getattr(compilation.mode, "name", compilation.mode)),
+        compiled_modules=compiled,
+        asynchronous=bool(config.scheduler_config.async_scheduling),
         runner="v2" if config.use_v2_model_runner else "v1",
         prefix_caching=bool(config.cache_config.enable_prefix_caching),
         chunked_prefill=bool(config.scheduler_config.enable_chunked_prefill),
@@ -104,6 +109,7 @@ def lacks(asked: Asked, found: VllmEngine) -> list[str]:
         ("prefix caching", found.prefix_caching, asked.prefix_caching),
         ("chunked prefill", found.chunked_prefill, asked.chunked_prefill),
         ("graphs", found.graph_batches, sorted(asked.graphs)),
+        ("compiled modules", found.compiled_modules, 0),
         ("dummy weights", found.dummy_weights, asked.dummy),
     ]
     missing += [f"{name} are `{got}`, asked for was `{wanted}`" for name, got, wanted in pairs if got != wanted]
@@ -169,12 +175,6 @@ def flash_attention(layer: Any) -> int | None:
         if (found := getattr(layer.impl, name, None)) is not None:
             return int(found)
     return None
-
-
-def graph_batches(worker: Any) -> list[int]:
-    """Batches with a captured decode graph, as the runner holds them."""
-    graphs = getattr(getattr(worker.model_runner, "cudagraph_manager", None), "graphs", {})
-    return sorted({one.num_reqs for one in graphs})
 
 
 def plug_in_state() -> Any:

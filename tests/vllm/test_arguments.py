@@ -82,6 +82,7 @@ def engine(**given: Any) -> VllmEngine:
         "layers": 2, "key_format": "fp16", "value_format": "e4m3fn", "scale_policy": "dynamic", "key_scales": None,
         "value_scales": None, "block_tokens": 16, "blocks": 100, "token_layer_bytes": 392.0, "pool_bytes": 60 << 20,
         "storages": 2, "graph_mode": "FULL_DECODE_ONLY", "graph_batches": [1, 8], "runner": "v2",
+        "piecewise_graphs": [], "compilation": "NONE", "compiled_modules": 0, "asynchronous": True,
         "prefix_caching": False, "chunked_prefill": False, "cuts": {}, "events": ["bound 0", "bound 1", "captured 8"],
     }  # fmt: skip
     return VllmEngine(**base | given)
@@ -94,6 +95,7 @@ def test_an_engine_that_is_not_what_was_asked_for_does_not_count() -> None:
         ({"scale_policy": "fixed"}, "scale policy are `fixed`"),
         ({"backend": "FlashAttentionBackend"}, "backend are `FlashAttentionBackend`"),
         ({"graph_batches": [1]}, "graphs are `[1]`, asked for was `[1, 8]`"),
+        ({"compiled_modules": 1}, "compiled modules are `1`, asked for was `0`"),
         ({"storages": 1}, "1 storages stand behind 2 layers"),
         ({"prefix_caching": True}, "prefix caching are `True`"),
         ({"dummy_weights": True}, "dummy weights are `True`"),
