@@ -9,12 +9,13 @@ kassay.kv.mutation that applies, put into what sdpa reads. Rejected if a clean c
 escapes; a fault that changes nothing escapes too. A model of 16 bits attends within that format's wider
 tolerance on what it read, which is held against what is stored; the replay, and so every fault, is FP32's.
 
-On the fused backend the code under test is our kernels, in pages (kassay.backend.kernel_cases).
+On the fused backend the code under test is our kernels, in pages (kassay.backend.kernel_cases), and, where a study
+shares a prefix, its route (kassay.backend.cartridge_cases).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -34,6 +35,9 @@ from kassay.kv.prebias import KeyBias
 from kassay.kv.recipe import Recipe, recipe_named
 from kassay.kv.tasks import retrieval
 from kassay.stage import Metrics, Rejection, Stage, main
+
+if TYPE_CHECKING:
+    from kassay.backend.kernel_operands import Given
 
 SPLIT = "calibration"
 FEWEST_RETRIEVAL_TOKENS = 1 + retrieval.EVALUATION_RECORDS * retrieval.RECORD_CHARACTERS + 1
@@ -87,7 +91,29 @@ def of_kernels(stage: Stage) -> Metrics | Rejection:
             case = f"kernel-q{query_heads}-kv{kv_heads}-d{head_dim}-page{page_tokens}"
             kernel_cases.judge_kernels(verdict, recipe, 0, given, page_tokens, case)
         stage.progress(done, len(recipes), recipe.name)
+    if section := params["backend"].get("prefix"):
+        behind_a_prefix(stage, verdict, section, own)
     return conclude(stage, verdict)
+
+
+def behind_a_prefix(stage: Stage, verdict: Verdict, section: dict[str, Any], own: list["Given"]) -> None:
+    """The arms that store a prefix once: on the model's own operands, as far as they go, and on drawn ones."""
+    from kassay.backend import cartridge_cases, fused_arms, kernel_operands
+
+    params, page_tokens, positions = stage.params, section["page_tokens"], section["positions"]
+    arms = [arm for arm in fused_arms.arms_of(list(section["arms"]), section, params["sixteen"]) if arm.once]
+    for done, arm in enumerate(arms, start=1):
+        assert arm.once is not None, "a bug: an arm without a prefix"
+        named = replace(arm.own, name=arm.name)
+        for index, given in enumerate(own):
+            whole = given.whole // page_tokens * page_tokens
+            cartridge_cases.judge_cartridge(verdict, named, arm.once, index, given, page_tokens, whole, "cartridge")
+        for query_heads, kv_heads, head_dim, _ in params["heads"]:
+            sizes, device = (query_heads, kv_heads, head_dim), own[0].k_BGSD.device
+            given = kernel_operands.drawn(sizes, params["sixteen"], device, params["batch"], positions)
+            case = f"cartridge-q{query_heads}-kv{kv_heads}-d{head_dim}"
+            cartridge_cases.judge_cartridge(verdict, named, arm.once, 0, given, page_tokens, positions, case)
+        stage.progress(done, len(arms), arm.name)
 
 
 def rows(loaded: Checkpoint, params: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -73,7 +73,7 @@ class Verdict:
     def fault(self, recipe: Recipe, layer: int, case: str, name: str, found: Found, changed: bool) -> None:
         """Record a fault by the first quantity that caught it; it must be caught."""
         by = next((quantity for quantity, result in found.items() if not result.within), None)
-        shown = by or "output"
+        shown = by or ("output" if "output" in found else next(iter(found)))
         where = {"recipe": recipe.name, "layer": layer, "case": case, "mutation": name}
         self._append(found[shown], **where, quantity=shown, caught=by is not None)
         self.caught_by.setdefault(name, Counter())[by or "nothing"] += 1

@@ -20,12 +20,15 @@ class OracleCase(Record):
         "sdpa on the stored operands; `paged-fresh`, `paged-decode`, `paged-mixed`: the same in pages, all tokens or "
         "the last one asking; `paged-moved`: other pages, another order of writing and of requests. Of our kernels, "
         "`kernel` and the heads and page of drawn operands, then `-stored` for what the writer left, `-1` and `-4` for "
-        "attention in so many splits, `-page` and `-fault` for faults."
+        "attention in so many splits, `-page` and `-fault` for faults. Of a shared prefix beside own pages `cartridge` "
+        "with the same, `-prompt` for fresh prompts behind it, `-frozen` for what it is afterwards, `-sharing` and "
+        "`-refused` for faults."
     )
     mutation: str | None = doc("Name of the injected fault, null for a clean case.")
     quantity: str = doc(
         "`output`, `log_normalizer`, `codes`, `scales`, `key_offset`, `storage` (planes that share one), or `read`: "
-        "what a model of 16 bits read of what is stored; of a fault the first that caught it, else `output`."
+        "what a model of 16 bits read of what is stored; of a fault the first that caught it, else `output`; "
+        "`refusal` of what must be refused by name."
     )
     max_abs_error: float = doc("Largest absolute error; of codes and scales the number of differing elements.")
     relative_error: float = doc("Norm of the error over the reference's; of codes and scales the differing share.")

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kassay import digest, paths
 from kassay.record import Writer
@@ -22,6 +23,13 @@ SWEEP: dict[str, Any] = {
     "most_cached_tokens": 40, "contexts_tokens": [16], "output_tokens": 2, "repetitions": 1, "seed": 1,
     "backend": DRAWN,
 }  # fmt: skip
+
+
+MEMORY: dict[str, Any] = {
+    "driver_period_ms": 20, "longest_gap_ms": None, "device_ceiling_gib": None, "reserved_ceiling_gib": None,
+    "budget_gib": None, "equal_slots_blocks": None, "exempt": [],
+}  # fmt: skip
+KCONFIG = {"budget_mib": 1, "device_ceiling_gib": 0, "reserved_ceiling_gib": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +60,15 @@ def test_a_sweep_of_drawn_weights_says_what_it_ran_on(run_stage: Callable[..., A
 
 
 def test_memory_of_a_decoder_is_weighed_through_prefill_and_decode(run_stage: Callable[..., Any]) -> None:
-    study = {"driver_period_ms": 20, "longest_gap_ms": None, "device_ceiling_gib": None, "reserved_ceiling_gib": None,
-             "budget_gib": 0.0004, "equal_slots_blocks": 3, "exempt": []}  # fmt: skip
-    kconfig = {"budget_mib": 1, "device_ceiling_gib": 0, "reserved_ceiling_gib": 0}
-    own = {"recipes": ["native", "k16v8-d"], "batch": 2, "context_tokens": 16, "output_tokens": 2, "seed": 1}
-    asked = {"model": "qwen3-0.6b", "sixteen": "fp16", **own, **kconfig, "study_memory": study, "backend": DRAWN}
+    study = {**MEMORY, "budget_gib": 0.0004, "equal_slots_blocks": 3}
+    own: dict[str, Any] = {
+        "recipes": ["native", "k16v8-d"],
+        "batch": 2,
+        "context_tokens": 16,
+        "output_tokens": 2,
+        "seed": 1,
+    }
+    asked = {"model": "qwen3-0.6b", "sixteen": "fp16", **own, **KCONFIG, "study_memory": study, "backend": DRAWN}
     ran = run_stage("memory", {**asked, "study_page_tokens": 16}, {})
     assert ran.code == 0, ran.stderr
     token = 8 * 128 * 2  # bytes of keys in 16 bits
@@ -88,6 +100,85 @@ def test_a_timing_cell_completes_its_requests_on_our_kernels(run_stage: Callable
     (cell,) = ran.records("timing_cell")
     assert cell["request_tokens"] == [[2, 2]] and cell["full_steps"] == cell["decode_steps"] == [2]
     assert cell["prefilled_tokens"] == [18], "all prompt tokens of the repetition, and none of the preparation"
+
+
+PREFIX: dict[str, Any] = {
+    "page_tokens": 8, "positions": 16, "positions_at": [[24, 16]],
+    "arms": {
+        "copied": {"own": "native", "prefix": "native", "copied": True},
+        "once": {"own": "native", "prefix": "k16v8-d", "copied": False},
+    },
+}  # fmt: skip
+
+
+def test_the_trial_by_hand_has_the_arms_and_limits_of_the_studies() -> None:
+    spec = spec_from_file_location("native_stages", paths.ROOT / "scripts" / "native_stages.py")
+    assert spec is not None and spec.loader is not None
+    by_hand = module_from_spec(spec)
+    spec.loader.exec_module(by_hand)
+    folder = paths.ROOT / "workflows" / "native" / "measure"
+    shared, whole = (yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("cartridge", "qwen3-8b"))
+    assert {**shared["prefix"], "page_tokens": shared["engine"]["page_tokens"]} == by_hand.PREFIX
+    assert whole["memory"] == by_hand.MEMORY_LIMITS
+    assert shared["memory"] == {**by_hand.MEMORY_LIMITS, "equal_slots_blocks": None}
+
+
+def test_a_sweep_has_the_prefix_within_its_contexts(run_stage: Callable[..., Any]) -> None:
+    asked = {**SWEEP, "recipes": ["copied", "once"], "contexts_tokens": [24], "batches": [2], "most_cached_tokens": 48}
+    ran = run_stage("sweep", {**asked, "backend": {**DRAWN, "prefix": PREFIX}}, {})
+    assert ran.code == 0, ran.stderr
+    assert [(one["recipe"], one["context_tokens"]) for one in ran.records("sweep_cell")] == [
+        ("copied", 24), ("once", 24)
+    ]  # fmt: skip
+    caches = {one["recipe"]: one for one in ran.records("fused_cache")}
+    assert caches["copied"]["page_tokens"] == 8
+    assert (caches["copied"]["pages"], caches["once"]["pages"]) == (2 * 4, 2 * 2), "24 and 3, 8 and 3 tokens"
+    ran = run_stage("sweep", {**asked, "contexts_tokens": [25], "backend": {**DRAWN, "prefix": PREFIX}}, {})
+    assert ran.code == 1 and "no prefix within a context of 25 tokens" in ran.outcome.reason
+
+
+def test_complete_requests_begin_behind_a_prefix(run_stage: Callable[..., Any]) -> None:
+    place = {"load": "timed", "block": 0, "pilot": False, "position": 0}
+    sizes = {"batch": 2, "context_tokens": 5, "output_tokens": 2, "warmups": 0, "repetitions": 1}
+    backend = {**DRAWN, "weights": "shipped", "prefix": PREFIX}
+    own = {"model": "robust", "sixteen": "fp16", "seed": 1, "backend": backend, **place, **sizes}
+    ran = run_stage("timing_cell", {**own, "recipe": "once"}, {"model": ROBUST})
+    assert ran.code == 0, ran.stderr
+    (cell,) = ran.records("timing_cell")
+    assert cell["prefilled_tokens"] == [10], "a prompt's own tokens: the prefix was there before"
+    ran = run_stage("timing_cell", {**own, "recipe": "copied"}, {"model": ROBUST})
+    assert ran.code == 1 and "a prompt behind a copied prefix is chunked prefill" in ran.outcome.reason
+
+
+def test_memory_counts_a_shared_prefix_once(run_stage: Callable[..., Any]) -> None:
+    study = {**MEMORY, "budget_gib": 0.0008}
+    own = {"recipes": ["copied", "once"], "batch": 3, "context_tokens": 24, "output_tokens": 2, "seed": 1}
+    asked = {"model": "qwen3-0.6b", "sixteen": "fp16", **own, **KCONFIG, "study_memory": study}
+    backend = {**DRAWN, "prefix": PREFIX}
+    ran = run_stage("memory", {**asked, "study_page_tokens": 8, "backend": backend}, {})
+    assert ran.code == 0, ran.stderr
+    token = 8 * 128 * 2  # bytes of keys in 16 bits
+    parts = {(one["recipe"], one["part"]): one["payload_bytes"] for one in ran.records("memory_part")}
+    assert parts["copied", "keys"] == 3 * 24 * token and parts["once", "keys"] == (16 + 3 * 8) * token
+    assert parts["once", "values"] == (16 // 2 + 3 * 8) * token and parts["once", "value_scales"] == 16 * 8 * 4
+    gates = {(one["gate"], one["recipe"]): one for one in ran.records("memory_gate")}
+    assert {one["verdict"] for one in gates.values()} == {"pass"} and len(gates) == 4
+    assert gates["equal slots", "once"]["slots"] == gates["equal slots", "copied"]["slots"] == 72
+    assert gates["equal bytes", "once"]["slots"] > 2 * gates["equal bytes", "copied"]["slots"]
+
+
+def test_the_oracle_holds_a_prefix_and_its_refusals(run_stage: Callable[..., Any], robust_scales: Path) -> None:
+    asked = {"model": "robust", "sixteen": "fp16", "recipes": ["native"], "heads": [], "context_tokens": 34, "batch": 2}
+    backend = {**DRAWN, "weights": "shipped", "layers": None, "prefix": {**PREFIX, "positions": 32}}
+    inputs = {"model": ROBUST, "scales": robust_scales}
+    ran = run_stage("oracle", {**asked, "seed": 1, "backend": backend}, inputs)
+    assert ran.code == 0, ran.stderr
+    cases = [one for one in ran.records("oracle_case") if one["recipe"] == "once"]
+    kinds = {one["case"] for one in cases}
+    assert {"cartridge-1", "cartridge-4", "cartridge-prompt", "cartridge-frozen", "cartridge-stored"} <= kinds
+    caught = {one["mutation"]: one["quantity"] for one in cases if one["mutation"] and one["caught"]}
+    assert caught["prefix_inside_a_page"] == "refusal" and caught["normalizers_swapped"] == "output"
+    assert {one["recipe"] for one in ran.records("oracle_case")} == {"native", "once"}, "a copy is no route"
 
 
 def test_stages_that_ask_a_model_refuse_drawn_weights_and_a_missing_gpu_is_unmet(

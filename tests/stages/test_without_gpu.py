@@ -28,6 +28,14 @@ ENDS = {
     "cartridge-native": NATIVE,
     "int4-fusion": {"unmet": {"device", "grid"}, "blocked": {"law"}, "passed": {"freeze", "build", "report"}},
     "vllm-smoke": {"unmet": {"build"}, "blocked": {"calibrate", "smoke"}, "passed": {"freeze", "report"}},
+    "vllm-study": {
+        "unmet": {"build"},
+        "blocked": {
+            "calibrate", "smoke", "scales.robust", "scales.fragile", "quality.robust", "quality.fragile", "certify",
+            "memory", "timing", "contrast", "ratio",
+        },
+        "passed": {"freeze", "report"},
+    },
     "decode-upstream": {
         "unmet": {"device"}, "blocked": {"check", "timing"}, "passed": {"freeze", "build.candidate", "report"},
     },
