@@ -7,17 +7,19 @@ Needs torch, triton, transformers, numpy, scipy and ml_dtypes beside this checko
 step for step in FP16; a graph against the same steps without one. `compile`: every kernel that the sweep will meet, by
 many processes, into Triton's cache. `sweep`: stages/sweep.py and stages/saturation.py in directories of their own.
 `cell`: one timed cell of a complete request; `blocks`: ten blocks of two such cells, and what they say.
+`memory`: stages/memory.py on three recipes; `cartridge`: a shared prefix under the oracle, and what its arms hold;
+`cartridge-sweep`: decode steps over batch with a prefix stored once and copied (scripts/native_stages.py). Nothing that
+one section leaves is read by another.
 Exit 1 if something is wrong.
 """
 
 import argparse
 import json
 import multiprocessing
-import os
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import torch
+from native_stages import backend, cartridge, cartridge_sweep, memory, stage
 
-from kassay import digest, paths
+from kassay import paths
 from kassay.backend import fused, fused_weights
 from kassay.backend.fused_geometry import geometry_named
 from kassay.kernels.launch import Decode, host_of
@@ -137,33 +140,6 @@ def compile_all(model: str) -> int:
     return len(jobs)
 
 
-def stage(folder: Path, program: str, params: dict[str, Any], inputs: dict[str, Path], timeout_s: float) -> int:
-    """Run a stage program as its contract allows by hand; its exit status."""
-    directory = folder / program
-    directory.mkdir(parents=True)
-    grant = {"cpus": 4, "memory_gib": 32, "gpus": 1, "gpu_ids": ["0"], "exclusive": True}
-    request = {
-        "schema": "kassay.request/2", "run": "by-hand", "run_dir": str(folder), "stage": program, "params": params,
-        "inputs": {name: {"path": str(path), "sha256": digest.of_path(path)} for name, path in inputs.items()},
-        "attempt": 1, "grant": grant, "roots": [str(ROOT)], "key": {"host": True},
-    }  # fmt: skip
-    digest.write_json(directory / paths.REQUEST, request)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, str(paths.program(program)), str(directory)]
-    began = time.monotonic()
-    try:
-        code = subprocess.run(argv, env=environment, check=False, timeout=timeout_s).returncode
-    except subprocess.TimeoutExpired:
-        code = 124
-    print(f"{program}: exit {code} after {time.monotonic() - began:.1f} s", flush=True)
-    return code
-
-
-def backend(model: str) -> dict[str, Any]:
-    """Drawn weights at a geometry."""
-    return {"engine": "fused", "weights": "drawn", "geometry": model, "layers": None, "compute": "fp16", "gpus": 1}
-
-
 def sweep(out: Path, args: argparse.Namespace) -> int:
     """S(B), and its fits."""
     params = {
@@ -212,6 +188,18 @@ def blocks(out: Path, args: argparse.Namespace) -> int:
     return stage(out, "contrast", {"model": args.model, "study": study}, inputs, 60)
 
 
+def shared_sweep(out: Path, args: argparse.Namespace) -> int:
+    """Decode steps with a shared prefix."""
+    return cartridge_sweep(out, args.model, [int(each) for each in args.batches.split(",")], args.repetitions)
+
+
+SECTIONS: dict[str, Callable[[Path, argparse.Namespace], int]] = {
+    "sweep": sweep, "cell": cell, "blocks": blocks, "cartridge-sweep": shared_sweep,
+    "memory": lambda out, args: memory(out, args.model), "cartridge": lambda out, args: cartridge(out, args.model),
+}  # fmt: skip
+OWN_FOLDER = ("memory", "cartridge", "cartridge-sweep")  # stages of the same name
+
+
 def main() -> int:
     """The sections that are asked for."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -221,6 +209,7 @@ def main() -> int:
     asked.add_argument("--arms", default=",".join(ARMS))
     asked.add_argument("--contexts", default=",".join(map(str, CONTEXTS)))
     asked.add_argument("--repetitions", type=int, default=5)
+    asked.add_argument("--batches", default="1,2,4,8,16,32,48,64,96,128", help="of cartridge-sweep")
     asked.add_argument("--blocks", type=int, default=10)
     asked.add_argument("--sweep-s", type=float, default=150.0)
     args = asked.parse_args()
@@ -234,7 +223,7 @@ def main() -> int:
         elif name == "compile":
             results["compiled"] = compile_all(args.model)
         else:
-            wrong += bool({"sweep": sweep, "cell": cell, "blocks": blocks}[name](args.out, args))
+            wrong += bool(SECTIONS[name](args.out / name if name in OWN_FOLDER else args.out, args))
         results[f"{name}_s"] = time.monotonic() - began
         print(f"{time.monotonic() - began:6.1f} s  {name} done, {wrong} wrong", flush=True)
         (args.out / "trial.json").write_text(json.dumps(results, indent=1))

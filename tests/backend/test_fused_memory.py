@@ -21,6 +21,7 @@ from kassay.kv.accounting import accounted
 from kassay.kv.audit import FAILS, PASS, ArmMemory, equal_bytes, equal_slots
 from kassay.kv.paged import PagedPlane
 from kassay.memory_limits import Limits
+from kassay.memory_records import parts_finding
 from kassay.memory_sources import Found
 from tests.backend.test_fused import interpreted  # noqa: F401  an autouse fixture
 from tests.tiny import torch_as_it_was  # noqa: F401  an autouse fixture
@@ -224,8 +225,8 @@ def test_a_storage_is_counted_once_or_said_to_be_counted_twice(tiny_geometry: No
 
 
 def test_parts_beyond_what_is_allocated_fail() -> None:
-    assert fused_memory.parts_finding("native", 100, 100).verdict == PASS
-    fault = fused_memory.parts_finding("native", 101, 100)
+    assert parts_finding("native", 100, 100).verdict == PASS
+    fault = parts_finding("native", 101, 100)
     assert (fault.verdict, fault.reason) == (FAILS, "1 bytes are counted twice")
 
 

@@ -1,0 +1,183 @@
+"""Sections of scripts/native-trial.py that run whole stages of the fused backend: memory, and a shared prefix.
+
+Stage programs run in directories of their own, as their contract allows by hand; several at once where they only check.
+Arms and limits are those of workflows/native/measure, written out (a test holds them equal): no YAML is read here.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kassay import digest, paths
+from kassay.kernels.cartridge import Cartridge, Shared
+from kassay.kernels.launch import Decode, host_of
+from kassay.kernels.shape import DecodeShape
+from kassay.kernels.split import TILES, Cut
+from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
+from kassay.kv.recipe import recipe_named
+
+ROOT = Path(__file__).resolve().parent.parent
+ROBUST = ROOT / "data" / "models" / "robust"
+SEED = 20261130
+MEMORY_LIMITS = {
+    "driver_period_ms": 20, "longest_gap_ms": 500, "device_ceiling_gib": 76, "reserved_ceiling_gib": 68,
+    "budget_gib": 40, "equal_slots_blocks": 17000, "exempt": [],
+}  # fmt: skip
+PREFIX: dict[str, Any] = {
+    "page_tokens": 8, "positions": 632, "positions_at": [[888, 632], [8448, 8192]],
+    "arms": {
+        "copied-k16v16": {"own": "native", "prefix": "native", "copied": True},
+        "copied-k16v8": {"own": "k16v8-f", "prefix": "k16v8-f", "copied": True},
+        "once-k16v16": {"own": "native", "prefix": "native", "copied": False},
+        "once-k16v8": {"own": "native", "prefix": "k16v8-f", "copied": False},
+        "once-k16v8-all": {"own": "k16v8-f", "prefix": "k16v8-f", "copied": False},
+    },
+}  # fmt: skip
+ONCE = [name for name, arm in PREFIX["arms"].items() if not arm["copied"]]
+HEADS = (32, 8, 128)  # of Qwen3-8B
+Compile = tuple[str, str | None, int, int, int]  # own recipe, that of a prefix, tile, splits, batch
+
+
+def started(
+    folder: Path, program: str, params: dict[str, Any], inputs: dict[str, Path], name: str | None = None
+) -> subprocess.Popen[bytes]:
+    """A stage program in a directory of its own."""
+    directory = folder / (name or program)
+    directory.mkdir(parents=True)
+    grant = {"cpus": 4, "memory_gib": 32, "gpus": 1, "gpu_ids": ["0"], "exclusive": True}
+    request = {
+        "schema": "kassay.request/2", "run": "by-hand", "run_dir": str(folder), "stage": name or program,
+        "params": params,
+        "inputs": {each: {"path": str(path), "sha256": digest.of_path(path)} for each, path in inputs.items()},
+        "attempt": 1, "grant": grant, "roots": [str(ROOT)], "key": {"host": True},
+    }  # fmt: skip
+    digest.write_json(directory / paths.REQUEST, request)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, str(paths.program(program)), str(directory)], env=environment)
+
+
+def ended(running: dict[str, subprocess.Popen[bytes]], timeout_s: float) -> int:
+    """Wait for stages; how many did not pass."""
+    began, wrong = time.monotonic(), 0
+    for name, process in running.items():
+        try:
+            code = process.wait(max(0.1, timeout_s - (time.monotonic() - began)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = 124
+        wrong += code != 0
+        print(f"{name}: exit {code} after {time.monotonic() - began:.1f} s", flush=True)
+    return wrong
+
+
+def stage(folder: Path, program: str, params: dict[str, Any], inputs: dict[str, Path], timeout_s: float) -> int:
+    """Run one stage; whether it did not pass."""
+    return ended({program: started(folder, program, params, inputs)}, timeout_s)
+
+
+def backend(model: str, prefix: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Drawn weights at a geometry."""
+    drawn = {"engine": "fused", "weights": "drawn", "geometry": model, "layers": None, "compute": "fp16", "gpus": 1}
+    return {**drawn, "prefix": prefix}
+
+
+def limits(**changes: Any) -> dict[str, Any]:
+    """The study's limits; a ceiling of the device only where NVML can be asked."""
+    found = {**MEMORY_LIMITS, **changes}
+    if not find_spec("pynvml"):
+        print("nvidia-ml-py is not there: no ceiling of the device", flush=True)
+        found["device_ceiling_gib"] = None
+    kconfig = {"budget_mib": 16, "device_ceiling_gib": 0, "reserved_ceiling_gib": 0}
+    return {**kconfig, "study_memory": found}
+
+
+def memory(out: Path, model: str) -> int:
+    """Parts, windows and gates of three recipes: 32 sequences of 8,320 tokens, 17,000 blocks, 40 GiB."""
+    params = {
+        "model": model, "sixteen": "fp16", "recipes": ["native", "k16v8-f", "k8v8-d"], "batch": 32,
+        "context_tokens": 8320, "output_tokens": 128, "study_page_tokens": 16, "seed": SEED, "backend": backend(model),
+    }  # fmt: skip
+    return stage(out, "memory", {**params, **limits()}, {}, 150)
+
+
+def cartridge(out: Path, model: str) -> int:
+    """The route of a shared prefix under the oracle, arm by arm at once, then what each arm holds."""
+    asked = {"documents": 4, "check_documents": 2, "contexts_tokens": [250], "decode_tokens": 16, "batch": 4}
+    given = {"model": "robust", "sixteen": "fp16", "seed": SEED}
+    host = {"checkpoint": "shipped", "compute": "fp32", "gpus": 0}
+    if stage(out, "calibrate", {**given, **asked, "backend": host}, {"model": ROBUST}, 60):
+        return 1
+    inputs = {"model": ROBUST, "scales": out / "calibrate" / "scales.json"}
+    shipped = {"engine": "fused", "weights": "shipped", "geometry": None, "layers": None, "compute": "fp16", "gpus": 1}
+    running = {}
+    for arm in ONCE:
+        section = {**PREFIX, "arms": {arm: PREFIX["arms"][arm]}}
+        params = {
+            **given, "recipes": [], "heads": [[*HEADS, 8]], "context_tokens": 200, "batch": 2,
+            "backend": {**shipped, "prefix": section},
+        }  # fmt: skip
+        running[f"oracle-{arm}"] = started(out, "oracle", params, inputs, f"oracle-{arm}")
+    if ended(running, 240):
+        return 1
+    params = {
+        "model": model, "sixteen": "fp16", "recipes": list(PREFIX["arms"]), "batch": 64, "context_tokens": 920,
+        "output_tokens": 32, "study_page_tokens": 8, "seed": SEED, "backend": backend(model, PREFIX),
+    }  # fmt: skip
+    return stage(out, "memory", {**params, **limits(equal_slots_blocks=None)}, {}, 150)
+
+
+def compiled(job: Compile) -> None:
+    """Compile what one cut of an arm needs into Triton's cache, in a process of its own."""
+    own, prefix, tile, splits, batch = job
+    device, tokens, page = torch.device("cuda"), 512, int(PREFIX["page_tokens"])
+    query_heads, kv_heads, head_dim = HEADS
+    pool = PagedShape(pages=tokens // page, page_tokens=page, kv_heads=kv_heads, head_dim=head_dim)
+    scales = LayerScales(keys=0.01, values=0.01)
+
+    def shape(name: str) -> DecodeShape:
+        return DecodeShape(recipe=recipe_named(name), query_heads=query_heads, kv_heads=kv_heads, head_dim=head_dim,
+                           page_tokens=page)  # fmt: skip
+
+    layer = PagedLayer(recipe_named(own), pool, device, scales)
+    cut = Cut(tile=TILES[tile], splits=splits)
+    q = torch.zeros(batch, query_heads, head_dim, device=device, dtype=torch.float16)
+    table = torch.arange(tokens // page, dtype=torch.int32, device=device).expand(batch, -1).contiguous()
+    lengths = torch.full((batch,), tokens, dtype=torch.int32, device=device)
+    if prefix is None:
+        Decode(shape(own), host_of(device), device, batch, tokens, cut)(q, layer, table, lengths)
+    else:
+        frozen = PagedLayer(recipe_named(prefix), pool, device, scales)
+        held = Cartridge(frozen, range(tokens // page), tokens)
+        made = Shared(shape(own), shape(prefix), host_of(device), device, batch, tokens, tokens, cut)
+        made(q, held, layer, table, lengths)
+    torch.cuda.synchronize()
+
+
+def cartridge_sweep(out: Path, model: str, batches: list[int], repetitions: int) -> int:
+    """Decode steps over batch: a prefix read once beside copies of it, at 632 and at 8,192 positions; and the fits."""
+    own = sorted({arm["own"] for arm in PREFIX["arms"].values()})
+    pairs = sorted({(arm["own"], arm["prefix"]) for arm in PREFIX["arms"].values() if not arm["copied"]})
+    tiles = range(len(TILES))
+    jobs: list[Compile] = [(name, None, tile, splits, 1) for name in own for tile in tiles for splits in (1, 2)]
+    jobs += [(name, prefix, tile, 1, 64) for name, prefix in pairs for tile in tiles]
+    jobs += [(name, prefix, 0, 1, batch) for name, prefix in pairs for batch in (1, 4, 16)]
+    began = time.monotonic()
+    with multiprocessing.get_context("spawn").Pool(min(14, len(jobs))) as workers:
+        workers.map(compiled, jobs, chunksize=1)
+    print(f"{len(jobs)} cuts compiled after {time.monotonic() - began:.1f} s", flush=True)
+    params = {
+        "model": model, "sixteen": "fp16", "recipes": list(PREFIX["arms"]), "batches": batches,
+        "contexts_tokens": [888, 8448], "most_cached_tokens": 1 << 20, "output_tokens": 4, "repetitions": repetitions,
+        "parts": [16, 64], "tuned_cuts": 6, "seed": SEED, "backend": backend(model, PREFIX),
+    }  # fmt: skip
+    if stage(out, "sweep", params, {}, 240):
+        return 1
+    fits = {"study": {"sweep": {"alpha": 0.05}}, "residuals": "log"}
+    return stage(out, "saturation", fits, {"sweep": out / "sweep" / paths.RECORDS}, 60)
