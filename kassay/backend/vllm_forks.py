@@ -99,12 +99,14 @@ class Forks:
     def pair(self, works: Sequence[tuple[str, Callable[[Voice], None]]], loads: int) -> bool:
         """Two cells in turns: READY from both, then of each load one TURN each for its prefill, then turns to its LOAD.
 
-        The order changes with each load. False where a cell said something else, or nothing in time.
+        The second starts when the first is ready: an engine that measures free memory must be alone in changing it. The
+        order changes with each load. False where a cell said something else, or nothing in time.
         """
-        sides = [self._side(name, work) for name, work in works]
+        sides: list[Side] = []
         try:
-            for side in sides:
-                self._hear(side, READY)
+            for name, work in works:
+                sides.append(self._side(name, work))
+                self._hear(sides[-1], READY)
             for load in range(loads):
                 order = sides if load % 2 == 0 else sides[::-1]
                 for side in order:
