@@ -19,6 +19,7 @@ from kassay.kv.audit import (
     EQUAL_BLOCKS,
     EQUAL_BYTES,
     EQUAL_SLOTS,
+    FAILS,
     PASS,
     ArmMemory,
     MemoryFinding,
@@ -34,6 +35,7 @@ from kassay.telemetry import Sampler, Window
 
 FILL, BLOCKS, BUDGET = "fill", "blocks", "budget"
 GATES = {FILL: EQUAL_SLOTS, BLOCKS: EQUAL_BLOCKS, BUDGET: EQUAL_BYTES}  # phase -> what its caches are audited for
+ALLOCATED_PARTS = "allocated parts"  # the gate of an engine whose parts are all tensors of its own
 Made = TypeVar("Made")
 Arms = Mapping[str, Sequence[ArmMemory]]  # gate -> the recipes' caches in their order
 
@@ -63,6 +65,16 @@ def audits(limits: Limits, arms: Arms) -> list[MemoryFinding]:
     if (budget := limits.budget_bytes) is not None:
         found += equal_bytes(arms[EQUAL_BYTES], budget_bytes=budget)
     return found
+
+
+def parts_finding(arm: str, parts_bytes: int, allocated_bytes: int) -> MemoryFinding:
+    """Whether an arm's parts are no more than what the allocator has in tensors; fails where something counts twice."""
+    beside = allocated_bytes - parts_bytes
+    verdict = PASS if beside >= 0 else FAILS
+    reason = f"{beside} bytes of tensors beside the parts" if beside >= 0 else f"{-beside} bytes are counted twice"
+    return MemoryFinding(
+        gate=ALLOCATED_PARTS, arm=arm, verdict=verdict, observed=parts_bytes, limit=allocated_bytes, reason=reason
+    )
 
 
 def ceilings(limits: Limits, windows: Sequence[Window], peaks: Sequence[int]) -> list[MemoryFinding]:

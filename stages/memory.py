@@ -7,7 +7,8 @@ same budget of K, V and scales. All of it is allocated, one cache at a time, eac
 ceilings bind all of it. The stage is rejected if bytes differ from the geometry's arithmetic, or if a gate or a ceiling
 does not hold. Ceilings, blocks, budget and sampling are the study's or Kconfig's, as kassay.memory_limits decides.
 
-On the fused backend it is a decoder that prefills and decodes under graphs (kassay.backend.fused_memory).
+On the fused backend it is a decoder that prefills and decodes under graphs (kassay.backend.fused_memory), on vLLM an
+engine of each arm and pool (kassay.backend.vllm_memory).
 """
 
 from collections import defaultdict
@@ -50,10 +51,15 @@ def run(stage: Stage) -> Metrics | Rejection:
     found, limits = sources(), limits_of(params)
     stage.append(limits.record(params["model"]))
     require_sources(limits, found)
-    if (params.get("backend") or {}).get("engine") == speed.FUSED:
+    engine = (params.get("backend") or {}).get("engine")
+    if engine == speed.FUSED:
         from kassay.backend import fused_memory
 
         return fused_memory.run(stage, found, limits)
+    if engine == speed.VLLM:
+        from kassay.backend import vllm_memory
+
+        return vllm_memory.run(stage, found, limits)
     loaded = checkpoint.of_stage(stage)
     model = loaded.model
     scales = inputs.scales_of(stage)

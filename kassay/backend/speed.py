@@ -20,6 +20,7 @@ from kassay.record import Record
 from kassay.stage import Stage
 
 FUSED = "fused"
+VLLM = "vllm"  # of memory alone: vLLM has stages of speed of its own
 
 
 class Points(Protocol):

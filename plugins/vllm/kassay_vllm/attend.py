@@ -82,6 +82,10 @@ class Plans:
             self._made[size] = made, lse
         return self._made[size]
 
+    def workspaces(self) -> list[torch.Tensor]:
+        """What the decodes of all batches keep between steps."""
+        return [one for made, lse in self._made.values() for one in (made.part, made.part_lse, lse)]
+
     def cuts(self) -> dict[int, Cut]:
         """How each batch is cut."""
         return {size: made.cut for size, (made, _) in sorted(self._made.items())}

@@ -1,0 +1,57 @@
+"""A cell of a vLLM memory study: one arm's engine with one pool in this fresh process, and windows around its work."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kassay.backend import vllm_memory, vllm_prompts
+from kassay.backend.vllm import Engine, require_vllm
+from kassay.backend.vllm_arguments import Asked, cell_of
+from kassay.backend.vllm_geometry import model_folder
+from kassay.kv.recipe import recipe_named
+from kassay.memory_limits import limits as limits_of
+from kassay.stage import Metrics, Stage, main
+
+SPLIT = "development"
+
+
+def run(stage: Stage) -> Metrics:
+    """What the arm's process holds."""
+    require_vllm()
+    import vllm  # type: ignore[import-not-found]  # noqa: F401  # before the window: its import is no work of an arm
+
+    params = stage.params
+    model = model_folder(params["geometry"], stage.directory) if params["geometry"] else stage.inputs["model"]
+    recipe = recipe_named(params["arms"][params["arm"]]["recipe"], params["sixteen"])
+    geometry, limits = vllm_memory.geometry_of(model), limits_of(params)
+    sizes = {"request_tokens": params["context_tokens"] + params["output_tokens"], "batch": params["batch"]}
+    pool = vllm_memory.pool_bytes(params["pool"], limits, geometry, recipe, **sizes)
+    made = partial(Engine, cell(stage, model, pool), params["arm"])
+    return vllm_memory.measure(stage, limits, geometry, recipe, made, prompts(stage, model))
+
+
+def cell(stage: Stage, model: Path, pool_bytes: int) -> Asked:
+    """What this arm's engine is asked for: a pool of exactly so many bytes."""
+    params: dict[str, Any] = stage.params
+    arm = params["arms"][params["arm"]]
+    fixed = arm["recipe"].endswith("-f") and arm["attention"] in ("plug-in", "fork")
+    asked = cell_of(
+        {**params["engine"], "pool_mib": 0}, model=str(model), dummy=bool(params["geometry"]), recipe=arm["recipe"],
+        attention=arm["attention"], scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False,
+        seed=params["seed"], variables=arm.get("variables") or {},
+    )  # fmt: skip
+    return replace(asked, pool_bytes=pool_bytes)
+
+
+def prompts(stage: Stage, model: Path) -> list[list[int]]:
+    """The requests of every arm and pool, the same."""
+    params = stage.params
+    if params["geometry"]:
+        return vllm_prompts.drawn(params["batch"], params["context_tokens"], params["seed"])
+    lengths = [params["context_tokens"]] * params["batch"]
+    return vllm_prompts.rows(vllm_prompts.text_of(model), split=SPLIT, seed=params["seed"], lengths=lengths)
+
+
+if __name__ == "__main__":
+    main(run)
