@@ -1,7 +1,8 @@
 """The blocks of one timed load as a stage judges them: which count, what became of each, and the rates of those.
 
-Two stages decide from timed cells, one a family on one model (stages/contrast.py), one a family over many
-(stages/matrix.py). Both ask here, so that a block counts for both by the same frozen rules (kassay.validity).
+Three stages decide from timed cells: a family on one model (stages/contrast.py), a family over many (stages/matrix.py),
+and whether two accelerations multiply (stages/composition.py). All ask here, so that a block counts for all by the same
+frozen rules (kassay.validity). A load has one name: its cells carry it, and the records of its blocks do.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,10 @@ class Blocks:
     def ratios(self, candidate: str, control: str) -> tuple[float, ...]:
         """Within-block ratios of the valid blocks."""
         return block_ratios(self.cells, orders=self.orders, candidate=candidate, control=control) if self.valid else ()
+
+    def rates(self, arm: str) -> list[float]:
+        """Rates of one arm in the valid blocks, in block order."""
+        return [cell.rate_per_s for cell in sorted(self.cells, key=lambda cell: cell.block) if cell.arm == arm]
 
     def records(self, model: str, load: str) -> list[BlockRecord]:
         """Every planned block with what invalidates it."""
@@ -77,10 +82,21 @@ def needed_blocks(timing: dict[str, Any]) -> int:
     return int((timing.get("conditions") or {}).get("valid_blocks", timing["blocks"]))
 
 
+def needed_ratios(timing: dict[str, Any]) -> int:
+    """How many blocks of a load must count for a median: those of the plan, and two at least."""
+    return max(2, needed_blocks(timing))
+
+
 def evidence(path: Path, load: str) -> validity.Evidence:
-    """Cells and conditions of one load of a timing stage, pilots left out."""
+    """Cells and conditions of one load of a timing stage, pilots left out.
+
+    Raises InvalidData where there are none of that load: a stage that times one of many loads is told its name.
+    """
+    cells = [one for one in read_kind(path, TimingCell) if not one.pilot]
+    if cells and load not in (names := {one.load for one in cells}):
+        raise InvalidData(f"no timing cell is of the load `{load}`, there are `{'`, `'.join(sorted(names))}`")
     return validity.Evidence(
-        cells=tuple(one for one in read_kind(path, TimingCell) if one.load == load and not one.pilot),
+        cells=tuple(one for one in cells if one.load == load),
         hosts=tuple(one for one in read_kind(path, HostState) if one.load == load and not one.pilot),
         gpus=tuple(one for one in read_kind(path, GpuState) if one.load == load and not one.pilot),
     )

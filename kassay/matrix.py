@@ -4,7 +4,8 @@ A row walks through the study's stages in order. Each has a verdict, or a predec
 it has no result, which is said and never counts as a pass. Only a row whose stages all pass is timed into the family;
 every other comparison keeps its place in Holm's with p = 1, those that the study counts without listing them included.
 
-A load is timed in blocks of its own: where fewer count than the plan needs, its rows alone are `invalidated`, p = 1.
+A load is timed in blocks of its own, with the arms that qualified: where fewer count than the plan needs, its rows
+alone are `invalidated`, p = 1.
 
 A result of a stage that a stop rule forbids is an error: a negative row is never run on. Pure functions; who writes the
 records is stages/matrix.py.
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kassay.judging import needed_blocks
+from kassay.judging import needed_ratios
 from kassay.kinds.matrix import MatrixRow
 from kassay.stats import InvalidData
 from kassay.stats.blocks import INVALIDATED, ContrastVerdict, PlannedContrast, contrast_verdicts
@@ -37,24 +38,17 @@ class Walk:
     why: str  # why it may not
 
 
-def needed_ratios(timing: dict[str, Any]) -> int:
-    """How many blocks of a load must count: those of the plan, and two for a median and a test."""
-    return max(2, needed_blocks(timing))
-
-
 def rows(
-    study: dict[str, Any], verdicts: Verdicts, ratios: Ratios, invalid: Mapping[str, str] | None = None
+    study: dict[str, Any], verdicts: Verdicts, ratios: Ratios, invalid: Mapping[tuple[str, str], str] | None = None
 ) -> list[MatrixRow]:
     """One row for each load and comparison, in the study's order; InvalidData for a result that nothing plans.
 
-    `invalid` says of each load that was timed, and of which too few blocks count, why.
+    `invalid` says of each comparison that was timed at a load of which too few blocks count, why.
     """
-    invalid = invalid or {}
+    void = invalid or {}
     timing, stages = study["timing"], [stage for stage in study["stages"] if stage != TIMING]
     places = [(workload, name) for workload in timing["workloads"] for name in study["comparisons"]]
-    void = {place: invalid[place[0]] for place in places if place[0] in invalid}
-    strange = [load for load in invalid if load not in timing["workloads"]]
-    require_planned(study, places, stages, verdicts, [*ratios, *((load, TIMING) for load in strange)])
+    require_planned(study, places, stages, verdicts, [*ratios, *void])
     walks = {place: walk(study, place, stages, verdicts) for place in places}
     family = [contrast(study, place, walks[place], ratios.get(place), void.get(place, "")) for place in places]
     unlisted = timing["family_size"] - len(family)

@@ -109,14 +109,6 @@ def faults(found: Evidence, limits: Limits | None) -> list[Fault]:
     return told
 
 
-def require_evidence(cells: Sequence[TimingCell]) -> None:
-    """Raise InvalidData for a cell that lacks evidence: for stages that know no blocks that do not count."""
-    for cell in cells:
-        block = [one for one in cells if (one.load, one.block) == (cell.load, cell.block)]
-        for rule, said in lacks(cell, block):
-            raise InvalidData(f"`{cell.recipe}` in block {cell.block} lacks its evidence ({rule}): {said}")
-
-
 def lacks(cell: TimingCell, block: Sequence[TimingCell]) -> Iterator[tuple[str, str]]:
     """What a cell lacks of its evidence: rule and words."""
     count = len(cell.started_ns)

@@ -1,38 +1,47 @@
 """Do a quantized cache and speculation multiply? rho = S_combined / (S_quantized S_speculative), paired within blocks.
 
-It reads the timing cells of four arms and touches no model. Every load (model, batch, context) is a record of its own:
-rho of one says nothing of another. Cells that served other prompts, are incomplete, missing or repeated are an error.
-Descriptive: the stage states classes and rejects nothing.
+It reads the timing cells of four arms and touches no model: `timing.<load>` and `orders.<load>` for each load, which is
+a record of its own, for rho of one says nothing of another. Which blocks of a load count is decided by the limits that
+the study froze (kassay.judging), as for contrasts and the matrix: each leaves a record that names the rule and the
+cell. Where fewer count than the study needs, the load is `invalidated`: it has no rho, and no class. Cells that served
+other prompts, are missing or repeated are an error. Descriptive: the stage states classes and rejects nothing.
 """
 
-from collections import Counter, defaultdict
+from typing import Any
 
-from kassay import validity
+from kassay import judging
 from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.timing import TimingCell
-from kassay.record import read_kind
+from kassay.pooling import require_own_protocol, verified_sha256
 from kassay.stage import Metrics, Stage, main
 from kassay.stats import InvalidData
+from kassay.stats.blocks import INVALIDATED
 from kassay.stats.composition import ROLES, Composition, composition
-
-Load = tuple[str, int, int, int]  # model, batch, context, output
 
 
 def run(stage: Stage) -> Metrics:
     """One record for each load."""
+    require_own_protocol(stage)
+    for name in stage.inputs:
+        verified_sha256(stage, name)
     arms: dict[str, str] = stage.params["arms"]
     require_arms(arms)
-    loads: dict[Load, list[TimingCell]] = defaultdict(list)
-    for cell in read_kind(stage.inputs["timing"], TimingCell):
-        if not cell.pilot and cell.recipe in arms.values():
-            loads[cell.model, cell.batch, cell.context_tokens, cell.output_tokens].append(cell)
-    if not loads:
-        raise InvalidData(f"no timing cell is of the arms {sorted(arms.values())}")
+    timed = stage.inputs_of("timing")
+    if not timed:
+        raise InvalidData("no load is among the inputs, allowed are `timing.<load>` and `orders.<load>`")
     told: Metrics = {}
-    for load, cells in sorted(loads.items()):
-        made = composition(rates(load, cells, arms, stage.params["blocks"]), alpha=stage.params["interval_alpha"])
-        stage.append(record_of(load, arms, made))
-        told[f"rho on {load[0]}, batch {load[1]} at {load[2]} tokens"] = f"{made.median:.6g}, {made.interval_class}"
+    for load, path in timed.items():
+        found = judging.evidence(path, load)
+        orders = stage.json_input(f"orders.{load}")["orders"]
+        blocks = judging.judged(found, orders, stage.params["study"]["timing"])
+        first = found.cells[0]
+        for block in blocks.records(first.model, load):
+            stage.append(block)
+        record = record_of(first, arms, blocks, stage.params["study"]["timing"])
+        stage.append(record)
+        rho = "" if record.median is None else f"{record.median:.6g}, "
+        told[f"rho on {load}"] = f"{rho}{record.interval_class}"
+        told[f"blocks of {load} that count"] = f"{len(blocks.valid)} of {len(blocks.planned)}"
     return told
 
 
@@ -42,47 +51,53 @@ def require_arms(arms: dict[str, str]) -> None:
         raise InvalidData(f"the arms are {arms}, allowed are {', '.join(ROLES)}, four different ones")
 
 
-def rates(load: Load, cells: list[TimingCell], arms: dict[str, str], blocks: int) -> dict[str, list[float]]:
-    """Rates of each role in block order.
-
-    Raises InvalidData unless every planned block has each arm exactly once, all cells served the same prompts, and each
-    has its evidence: complete, scheduled as planned, in a process of its own (kassay.validity).
-    """
-    planned = Counter((block, arm) for block in range(blocks) for arm in arms.values())
-    found = Counter((cell.block, cell.recipe) for cell in cells)
-    if wrong := sorted((planned - found) + (found - planned)):
-        block, arm = wrong[0]
-        raise InvalidData(
-            f"{len(wrong)} cells of {load} are missing, repeated or not planned, first `{arm}` in block {block}; "
-            f"allowed is each of four arms once in each of {blocks} blocks"
-        )
-    if len({cell.prompts_sha256 for cell in cells}) > 1:
-        raise InvalidData(f"the cells of {load} served different prompts: their rates may not be compared")
-    validity.require_evidence(cells)
-    measured = {(cell.block, cell.recipe): cell.rate_per_s() for cell in cells}
-    return {role: [measured[block, arm] for block in range(blocks)] for role, arm in arms.items()}
+def rates(arms: dict[str, str], blocks: judging.Blocks) -> dict[str, list[float]]:
+    """Rates of each role in the blocks that count. Raises InvalidData for an arm that no block was planned with."""
+    for role, arm in arms.items():
+        if not all(arm in order for order in blocks.planned):
+            raise InvalidData(f"`{arm}`, the {role} arm, was not timed: the planned blocks hold {blocks.planned[0]}")
+    return {role: blocks.rates(arm) for role, arm in arms.items()}
 
 
-def record_of(load: Load, arms: dict[str, str], made: Composition) -> CompositionRecord:
-    """An answer as a record."""
-    model, batch, context_tokens, output_tokens = load
+def record_of(
+    cell: TimingCell, arms: dict[str, str], blocks: judging.Blocks, timing: dict[str, Any]
+) -> CompositionRecord:
+    """The answer of one load as a record; without enough blocks it has no numbers."""
+    needed, found = judging.needed_ratios(timing), rates(arms, blocks)
+    short = blocks.short_of(needed)
+    made = None if short else composition(found, alpha=timing["interval_alpha"])
     return CompositionRecord(
-        model=model,
-        batch=batch,
-        context_tokens=context_tokens,
-        output_tokens=output_tokens,
-        **arms,
-        **{f"{role}_speedups": list(made.speedups[role]) for role in ROLES[1:]},
-        rhos=list(made.rhos),
-        median=made.median,
-        lower=made.interval.lower,
-        upper=made.interval.upper,
-        alpha=made.interval.alpha,
-        below=made.below,
-        above=made.above,
-        point_class=made.point_class,
-        interval_class=made.interval_class,
+        load=cell.load,
+        model=cell.model,
+        batch=cell.batch,
+        context_tokens=cell.context_tokens,
+        output_tokens=cell.output_tokens,
+        blocks=len(blocks.planned),
+        valid_blocks=blocks.valid,
+        needed_blocks=needed,
+        alpha=timing["interval_alpha"],
+        **(figures(made) | arms),
+        reason=short,
     )
+
+
+def figures(made: Composition | None) -> dict[str, Any]:
+    """The numbers of a record, none where too few blocks count."""
+    if made is None:
+        without = dict.fromkeys(("median", "lower", "upper", "below", "above", "point_class"))
+        speedups: dict[str, list[float]] = {f"{role}_speedups": [] for role in ROLES[1:]}
+        return {**without, **speedups, "rhos": [], "interval_class": INVALIDATED}
+    return {
+        **{f"{role}_speedups": list(made.speedups[role]) for role in ROLES[1:]},
+        "rhos": list(made.rhos),
+        "median": made.median,
+        "lower": made.interval.lower,
+        "upper": made.interval.upper,
+        "below": made.below,
+        "above": made.above,
+        "point_class": made.point_class,
+        "interval_class": made.interval_class,
+    }
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Put a family of loads on many models into one table: every planned row, with what stopped it where something did.
 
 Reads what the study's earlier stages left, each a group of inputs: `gates.<any>` records of gates (one model, one gate
-a record), `timing.<load>` and `orders.<load>` cells and orders of a timed load. What is not among the inputs was not
+a record), `timing.<load>` and `orders.<load>` cells of that load and their orders. What is not among the inputs was not
 run; a result that a stop rule forbids is an error. Which blocks of a load count is decided by the limits that the study
 froze (kassay.validity), as for one model: each leaves a record, and a load of which too few count is `invalidated`,
 which says nothing of the others. It measures nothing, and is rejected when a row is not as expected.
@@ -11,9 +11,8 @@ from typing import Any
 
 from kassay import judging
 from kassay.kinds.matrix import CaseGateRecord, MatrixRow
-from kassay.kinds.timing import TIMED
 from kassay.kinds.verdict import GateRecord
-from kassay.matrix import needed_ratios, rows
+from kassay.matrix import rows
 from kassay.pooling import require_own_protocol, verified_sha256
 from kassay.record import read_kind
 from kassay.stage import Metrics, Rejection, Stage, main
@@ -70,23 +69,29 @@ def case_verdict(case: CaseGateRecord) -> str:
     return verdict
 
 
-def timed_loads(stage: Stage) -> tuple[dict[tuple[str, str], tuple[float, ...]], dict[str, str]]:
-    """(load, comparison) -> ratios within the blocks that count, and load -> why too few of them do."""
+def timed_loads(stage: Stage) -> tuple[dict[tuple[str, str], tuple[float, ...]], dict[tuple[str, str], str]]:
+    """(load, comparison) -> ratios within the blocks that count, or why too few of them do.
+
+    A comparison whose arms the blocks of a load do not hold was not timed there.
+    """
     study = stage.params["study"]
     ratios: dict[tuple[str, str], tuple[float, ...]] = {}
-    invalid = {}
+    invalid: dict[tuple[str, str], str] = {}
     for workload, path in stage.inputs_of("timing").items():
-        made, model = judging.evidence(path, TIMED), study["workloads"][workload]["model"]
+        made, model = judging.evidence(path, workload), study["workloads"][workload]["model"]
         if {cell.model for cell in made.cells} - {model}:
             raise InvalidData(f"the cells of `{workload}` are of another model than its own")
         found = judging.judged(made, stage.json_input(f"orders.{workload}")["orders"], study["timing"])
         for record in found.records(model, workload):
             stage.append(record)
-        if short := found.short_of(needed_ratios(study["timing"])):
-            invalid[workload] = short
-            continue
+        short = found.short_of(judging.needed_ratios(study["timing"]))
         for name, pair in study["comparisons"].items():
-            ratios[workload, name] = found.ratios(**pair)
+            if not all(set(pair.values()) <= set(order) for order in found.planned):
+                continue
+            if short:
+                invalid[workload, name] = short
+            else:
+                ratios[workload, name] = found.ratios(**pair)
     return ratios, invalid
 
 

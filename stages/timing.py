@@ -2,6 +2,7 @@
 
 Pilot blocks come first, are marked and never count. The number of blocks is the plan's: none is added after a result.
 Guards, where the study has any, come last: few blocks of two arms under another load, described and never judged.
+In a family of many loads each has a stage of its own, which is told the load's name (`load`); its cells carry it.
 Around every cell the conditions of the host and of its GPUs are recorded (kassay.conditions). This stage only measures;
 which blocks count, and what they say, is decided by stages/contrast.py.
 """
@@ -23,6 +24,7 @@ class Part:
     """Blocks of one load."""
 
     load: str
+    guard: bool
     pilot: bool
     orders: list[list[str]]
     params: dict[str, Any]  # of its cells
@@ -39,8 +41,9 @@ def run(stage: Stage) -> Metrics:
     stage.write_json("orders", {"orders": orders, "balance": balance(orders), "guards": of_guards})
     own = {name: value for name, value in params.items() if name not in ("guards", "workloads", "comparisons")}
     pilots = planned_orders(params["arms"], params["pilot_blocks"])
-    parts = [Part(load=TIMED, pilot=True, orders=pilots, params=own)]
-    parts += [Part(load=TIMED, pilot=False, orders=orders, params=own), *guards]
+    load = params.get("load") or TIMED
+    parts = [Part(load=load, guard=False, pilot=True, orders=pilots, params=own)]
+    parts += [Part(load=load, guard=False, pilot=False, orders=orders, params=own), *guards]
     total = sum(len(order) for part in parts for order in part.orders)
     done = 0
     for part in parts:
@@ -54,7 +57,7 @@ def run(stage: Stage) -> Metrics:
 
 def time_cell(stage: Stage, part: Part, place: dict[str, Any]) -> None:
     """One cell in a process of its own; what it leaves becomes the stage's."""
-    kind = "pilot" if part.pilot else "block" if part.load == TIMED else part.load
+    kind = "pilot" if part.pilot else part.load if part.guard else "block"
     name = f"{kind}-{place['block']}-{place['position']}-{place['recipe']}"
     given = {**part.params, **place, "load": part.load, "pilot": part.pilot}
     directory = run_cell(stage, name, "timing_cell", given)
@@ -72,7 +75,7 @@ def guard_part(params: dict[str, Any], name: str) -> Part:
     given |= {name: params[name] for name in ("backend",) if name in params}
     given |= {name: load[word] for name, word in sizes.items()}
     orders = planned_orders([pair["control"], pair["candidate"]], guard["blocks"])
-    return Part(load=name, pilot=False, orders=orders, params=given)
+    return Part(load=name, guard=True, pilot=False, orders=orders, params=given)
 
 
 def planned_orders(arms: list[str], blocks: int) -> list[list[str]]:

@@ -20,6 +20,7 @@ from tests.stages.conftest import runner
 from tests.study.test_files import content
 
 PAIR = "k16v8-native"
+LOAD = "qwen3-8b-1k-b32"
 GATES = ("production", "nll", "retrieval", "gsm8k")
 # Model -> what the published study found at each stage until it stopped, in kassay's words.
 FOUND: dict[str, tuple[str, ...]] = {
@@ -176,8 +177,8 @@ def test_the_stage_reads_gates_and_cells(tmp_path: Path) -> None:
     cells.close()
     inputs = {
         "gates.all": tmp_path / "gates.jsonl",
-        "timing.qwen3-8b-1k-b32": tmp_path / "cells.jsonl",
-        "orders.qwen3-8b-1k-b32": tmp_path / "orders.json",
+        f"timing.{LOAD}": tmp_path / "cells.jsonl",
+        f"orders.{LOAD}": tmp_path / "orders.json",
     }
     run_stage: Callable[..., Any] = runner(tmp_path)
     ran = run_stage("matrix", {"study": two_models()}, inputs)
@@ -186,7 +187,12 @@ def test_the_stage_reads_gates_and_cells(tmp_path: Path) -> None:
     assert (first["verdict"], first["wins"], first["ratios"]) == ("no confirmed gain", 2, [2.0, 2.0])
     assert (second["verdict"], second["verdicts"], second["reasons"]) == ("not run", ["fails"], ["351 of 360"])
     assert ran.outcome.metrics == {"rows": 2, "no confirmed gain": 1, "not run": 1}
-    assert [block["valid"] for block in ran.records("block")] == [True, True]
+    assert [(block["load"], block["valid"]) for block in ran.records("block")] == [(LOAD, True)] * 2
+    other = f"timing.{LOAD}".replace("qwen3-8b", "qwen25-05b")
+    ran = run_stage("matrix", {"study": two_models()}, {**inputs, other: inputs[f"timing.{LOAD}"]})
+    assert (
+        ran.code == 1 and f"no timing cell is of the load `qwen25-05b-1k-b32`, there are `{LOAD}`" in ran.outcome.reason
+    )
     expected = {**two_models(), "expected": {"qwen3-8b-1k-b32": {PAIR: "gain confirmed"}}}
     ran = run_stage("matrix", {"study": expected}, inputs)
     assert (ran.code, ran.outcome.reason) == (
@@ -223,15 +229,14 @@ def test_the_blocks_of_a_load_count_by_the_frozen_limits(loud: int, needed: int,
     limits = {**dict.fromkeys(free), "power_capped_percent": 0, "slowdown_percent": 0, "valid_blocks": needed}
     body = two_models()
     body["timing"] |= {"blocks": 3, "conditions": limits}
-    load = "qwen3-8b-1k-b32"
-    inputs = {"gates.all": "gates.jsonl", f"timing.{load}": "cells.jsonl", f"orders.{load}": "orders.json"}
+    inputs = {"gates.all": "gates.jsonl", f"timing.{LOAD}": "cells.jsonl", f"orders.{LOAD}": "orders.json"}
     ran = runner(tmp_path)("matrix", {"study": body}, {name: tmp_path / file for name, file in inputs.items()})
     assert ran.code == 0, ran.stderr
     row = ran.records("matrix_row")[0]
     assert (row["verdict"], row["holm_p"]) == (verdict, 1.0)
     assert (row["ratios"] is None) == (verdict == "invalidated")
     blocks = ran.records("block")
-    assert [one["valid"] for one in blocks] == [True, not loud, True] and {one["load"] for one in blocks} == {load}
+    assert [one["valid"] for one in blocks] == [True, not loud, True] and {one["load"] for one in blocks} == {LOAD}
     told = {fault["rule"] for one in blocks for fault in one["faults"]}
     assert told == ({"power_capped_percent"} if loud else set())
     assert not loud or needed == 2 or "2 of 3 blocks count and 3 are needed" in row["reason"]
@@ -241,6 +246,6 @@ def cell(block: int, position: int, arm: str) -> TimingCell:
     """A cell in which K16/V8 is twice as fast."""
     took_ns = 10**9 // (2 if arm == "k16v8" else 1)
     return timed.cell(
-        block=block, position=position, model="qwen3-8b", recipe=arm, batch=1, warmups=0, started_ns=[0],
+        load=LOAD, block=block, position=position, model="qwen3-8b", recipe=arm, batch=1, warmups=0, started_ns=[0],
         ended_ns=[took_ns],
     )  # fmt: skip

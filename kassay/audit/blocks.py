@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
 from math import comb
+from pathlib import Path
 from typing import Any
 
 from kassay import paths
@@ -32,24 +33,8 @@ def recount(run: Run, stage: Stage, told: compare.Compared) -> None:
     made, raw = run.folder(stage.name) / paths.RECORDS, run.artifact(stage.inputs["timing"])
     if raw is None:
         raise ValueError("the timing stage left no records")
-    study, cells = stage.params["study"], defaultdict(list)
-    for cell in bodies(raw, "timing_cell"):
-        if not cell["pilot"]:
-            cells[cell["load"]].append(cell)
-    around = conditions(bodies(raw, "host_state"), bodies(raw, "gpu_state"))
-    limits = study["timing"].get("conditions")
-    if limits and "throttled_percent" in limits:
-        raise ValueError("its plan froze one limit, `throttled_percent`, for power and slowdowns; this kassay has two")
-    good: dict[str, list[int]] = {}
-    for load, own in cells.items():
-        bad = {block: broken(rows, around, limits) for block, rows in by_block(own).items()}
-        good[load] = [block for block, rules in sorted(bad.items()) if not rules]
-        recorded = {one["block"]: one for one in bodies(made, "block") if one["load"] == load}
-        check(told, f"blocks of {load}", "presence", sorted(recorded), sorted(bad))
-        for block, rules in bad.items():
-            name, one = f"block {block} of {load}", recorded.get(block, {"valid": None, "faults": []})
-            check(told, name, "valid", one["valid"], not rules)
-            check(told, name, "rules", sorted({fault["rule"] for fault in one["faults"]}), sorted(rules))
+    study, cells = stage.params["study"], cells_of(raw)
+    good = {load: recount_blocks(told, raw, load, own, study["timing"], made) for load, own in cells.items()}
     recount_family(told, list(bodies(made, "contrast")), cells["timed"], good.get("timed", []), study)
     for guard in bodies(made, "guard"):
         name, load = f"guard {guard['guard']}", guard["guard"]
@@ -57,6 +42,48 @@ def recount(run: Run, stage: Stage, told: compare.Compared) -> None:
         check(told, name, "ratios", guard["ratios"], ratios)
         check(told, name, "median", guard["median"], statistics.median(ratios) if ratios else None)
         check(told, name, "verdict", guard["verdict"], "descriptive")
+
+
+def cells_of(raw: Path) -> dict[str, list[Body]]:
+    """Load -> its cells, pilots left out."""
+    found: dict[str, list[Body]] = defaultdict(list)
+    for cell in bodies(raw, "timing_cell"):
+        if not cell["pilot"]:
+            found[cell["load"]].append(cell)
+    return found
+
+
+def recount_blocks(
+    told: compare.Compared, raw: Path, load: str, cells: list[Body], timing: Body, made: Path
+) -> list[int]:
+    """The blocks of one load that count, each held against its record."""
+    around = conditions(bodies(raw, "host_state"), bodies(raw, "gpu_state"))
+    limits = timing.get("conditions")
+    if limits and "throttled_percent" in limits:
+        raise ValueError("its plan froze one limit, `throttled_percent`, for power and slowdowns; this kassay has two")
+    bad = {block: broken(rows, around, limits) for block, rows in by_block(cells).items()}
+    recorded = {one["block"]: one for one in bodies(made, "block") if one["load"] == load}
+    check(told, f"blocks of {load}", "presence", sorted(recorded), sorted(bad))
+    for block, rules in bad.items():
+        name, one = f"block {block} of {load}", recorded.get(block, {"valid": None, "faults": []})
+        check(told, name, "valid", one["valid"], not rules)
+        check(told, name, "rules", sorted({fault["rule"] for fault in one["faults"]}), sorted(rules))
+    return [block for block, rules in sorted(bad.items()) if not rules]
+
+
+def recount_design(told: compare.Compared, load: str, cells: list[Body], orders: list[list[str]]) -> None:
+    """Every planned cell once and no other, each with the load's model and prompts."""
+    planned = [(block, at, arm) for block, order in enumerate(orders) for at, arm in enumerate(order)]
+    there = sorted((cell["block"], cell["position"], cell["recipe"]) for cell in cells)
+    check(told, f"cells of {load}", "presence", there, sorted(planned))
+    alike = {(cell["model"], cell["prompts_sha256"], cell["batch"], cell["output_tokens"]) for cell in cells}
+    check(told, f"cells of {load}", "alike", len(alike), 1)
+
+
+def needed_of(timing: Body) -> int:
+    """How many blocks of a load must count where it has a median of its own."""
+    asked = (timing.get("conditions") or {}).get("valid_blocks")
+    return max(2, int(timing["blocks"] if asked is None else asked))
 
 
 def by_block(cells: Iterable[Body]) -> dict[int, list[Body]]:

@@ -8,15 +8,16 @@ certificates. Resampled bounds are not drawn again here (kassay.audit.rederive d
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
 from kassay import paths
-from kassay.audit import Audited, Difference, blocks, compare, served
+from kassay.audit import Audited, Difference, blocks, compare, composed, matrix, served
 from kassay.audit.checks import Body, bodies, check, close
 from kassay.audit.files import Run
+from kassay.audit.gates import verdict_of, worst
 from kassay.entry import Stage
 from kassay.errors import RecordError
 from kassay.kv.tasks import gsm8k
@@ -31,7 +32,6 @@ READERS: dict[str, Callable[[str, bool], str | None]] = {  # of a text and wheth
 TAIL = 1e-6  # relative error of a tail of a few thousand terms in logarithms, far above what one more loss would change
 MEANS = 1e-12  # relative error of a mean of a few thousand losses
 SCORE = 1e-6  # absolute error of Tango's score at a bound that was solved to 1e-15
-BAD = ("fails", "ineligible", "unestablished")  # from the worst on
 
 
 def run(run: Run) -> tuple[list[Audited], list[Difference]]:
@@ -193,29 +193,13 @@ def mean_losses(told: compare.Compared, name: str, gate: Body, control: Body, ca
     close(told, name, "estimate", gate["estimate"], derived, MEANS * max(1.0, *map(abs, means)))
 
 
-def verdict_of(gate: Body) -> str:
-    """The verdict of a gate from its numbers."""
-    lower, upper, margin = gate["lower"], gate["upper"], gate["margin"]
-    floor = gate["native_floor"]
-    if floor is not None and not gate["native_score"] >= floor:
-        return "ineligible"
-    passes, harm = (
-        (upper <= margin, lower > margin) if gate["decides"] == "upper" else (lower >= margin, upper < margin)
-    )
-    return "pass" if passes else "fails" if harm else "unestablished"
-
-
-def worst(verdicts: Iterable[str]) -> str:
-    """The verdict over parts; no parts are no pass."""
-    found = list(verdicts)
-    return next((word for word in BAD if word in found), "pass" if found else "nothing")
-
-
 COUNTED: dict[str, Callable[[Run, Stage, compare.Compared], None]] = {
     "quality": rescore,
     "vllm_quality": rescore,
     "certify": recount,
     "contrast": blocks.recount,
+    "matrix": matrix.recount,
+    "composition": composed.recount,
     "serving": served.recount_loads,
     "serving_verdict": served.recount_verdicts,
 }

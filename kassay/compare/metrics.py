@@ -29,7 +29,7 @@ CONCLUDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "contrast": (("model", "contrast"), ("median", "holm_p", "verdict")),
     "guard": (("model", "guard"), ("median", "seen")),
     "matrix_row": (("workload", "model", "comparison"), ("median", "holm_p", "verdict")),
-    "composition": (("model", "batch", "context_tokens", "combined"), ("median", "interval_class")),
+    "composition": (("load", "model", "batch", "context_tokens", "combined"), ("median", "interval_class")),
     "vllm_ratio": (("arm", "control", "endpoint", "batch"), ("median", "sign_p")),
     "saturation": (("model", "recipe", "context_tokens"), ("ceiling_per_s", "half_batch", "state")),
     "fusion_verdict": (("candidate", "baseline"), ("median", "verdict")),

@@ -7,7 +7,7 @@ from kassay.record import Record, doc
 
 NS_PER_S = 1e9
 BEFORE, AFTER = "before", "after"
-TIMED = "timed"  # the load that is judged; others are guards
+TIMED = "timed"  # the load of a study with one; a guard has its own name, and so has each load of many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,10 @@ class TimingCell(Record):
 
     schema: ClassVar[str] = "kassay.timing_cell/2"
 
-    load: str = doc("Name of the load: `timed`, or that of a guard, which is described and decides nothing.")
+    load: str = doc(
+        "Name of the load: `timed`, in a family of many loads that of the study, or that of a guard, which is "
+        "described and decides nothing."
+    )
     block: int = doc("Number of the block from 0; pilots have their own numbers.")
     pilot: bool = doc("Whether the block is a pilot, excluded from every result.")
     position: int = doc("Place of the cell in its block from 0.")
@@ -35,8 +38,14 @@ class TimingCell(Record):
     prefilled_tokens: list[int] = doc(
         "Prompt tokens that each repetition computed, over all requests; what is less than all came from a cache."
     )
-    decode_steps: list[int] = doc("Decode passes that each repetition scheduled.")
-    full_steps: list[int] = doc("Those of them that served every request of the batch.")
+    decode_steps: list[int] = doc(
+        "Decode passes that each repetition scheduled; of a worker, which admits requests one after another, steps "
+        "from a request's first token to its last, the most of any request."
+    )
+    full_steps: list[int] = doc(
+        "Those of them that served every request of the batch; of a worker those that served a request, the fewest of "
+        "any request."
+    )
     preemptions: list[int] = doc("Requests that were taken out of the running batch before their end.")
     prompts_sha256: str = doc("Digest of the token ids of all prompts.")
     prompt_sha256s: list[str] = doc("Digest of the token ids of each prompt, in the order of the batch.")
@@ -113,7 +122,7 @@ class BlockRecord(Record):
     schema: ClassVar[str] = "kassay.block/1"
 
     model: str = doc("Name of the model.")
-    load: str = doc("Name of the load: `timed`, that of a guard, or over many models that of the study.")
+    load: str = doc("Name of the load, that of its cells.")
     block: int = doc("Number of the block from 0.")
     order: list[str] = doc("Its arms in the order in which their cells ran.")
     valid: bool = doc("Whether it counts.")

@@ -59,8 +59,8 @@ SELECT run, stage, made_in, 'vllm_ratio' AS kind, NULL AS model, endpoint AS com
   FROM vllm_ratio
 UNION ALL BY NAME
 SELECT run, stage, made_in, 'composition' AS kind, model, NULL AS comparison, combined AS candidate, plain AS control,
-       NULL AS load, 'rho' AS quantity, unnest(range(len(rhos))) AS block, unnest(rhos) AS ratio
-  FROM composition""",
+       load, 'rho' AS quantity, unnest(valid_blocks) AS block, unnest(rhos) AS ratio
+  FROM composition WHERE len(rhos) > 0""",
     "samples": """
 SELECT run, stage, made_in, 'timing_cell' AS kind, model, recipe, batch, context_tokens, output_tokens,
        block, pilot, position, repetition, repetition < warmups AS warmup, elapsed_s, tokens,

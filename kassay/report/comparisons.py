@@ -7,6 +7,7 @@ from collections import Counter
 
 from kassay.kinds.direct import DirectRecord
 from kassay.kinds.matrix import MatrixRow
+from kassay.report.conditions import judged_part
 from kassay.report.evidence import Report
 from kassay.report.markup import Content, Markup, cell, numbers, section, table, tag
 from kassay.report.words import ABSENT, counted, fixed, one_line, percent, probability, title
@@ -132,4 +133,4 @@ def matrix_section(report: Report) -> Markup:
         f"α = {first.alpha:g}; one that was not run keeps p = 1. A gain needs every stage before it, an adjusted sign "
         f"test that rejects chance, and a median of at least {first.screen_ratio:g}; the interval is descriptive."
     )
-    return section("matrix", "Matrix", table(caption, matrix_header(report), rows))
+    return section("matrix", "Matrix", table(caption, matrix_header(report), rows), judged_part(report, MatrixRow))

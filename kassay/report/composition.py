@@ -6,14 +6,27 @@ from typing import Any
 import numpy as np
 
 from kassay.kinds.composition import CompositionRecord
+from kassay.kinds.timing import TIMED
+from kassay.report.conditions import judged_part
 from kassay.report.drawing import INK, SERIES, SETTINGS, Drawing, context, drawn, figure
 from kassay.report.evidence import Report
 from kassay.report.markup import Markup, cell, numbers, section, table, tag
 from kassay.report.sections import absent, word
 from kassay.report.sections import drawn as placed
-from kassay.report.words import fixed, number, tick, title
+from kassay.report.words import ABSENT, fixed, number, one_line, tick, title
 
 WIDTH_PX = 560
+COMPOSED = [
+    "load",
+    "S quantized",
+    "S speculative",
+    "S combined",
+    "rho",
+    "interval",
+    "below / above 1",
+    "blocks",
+    "class",
+]
 WIDE = 3.0  # largest over smallest rho beyond which the axis is logarithmic
 
 CAPTION = (
@@ -29,13 +42,20 @@ def composition_section(report: Report) -> Markup:
     anchor, heading = "composition", "Composition"
     if not made:
         return section(anchor, heading, absent(report, "composition", "composition"))
-    picture = placed(composition_figure(made), CAPTION, block_table(made))
-    return section(anchor, heading, composition_table(made), picture)
+    counting = [record for record in made if record.rhos]
+    picture = placed(composition_figure(counting), CAPTION, block_table(counting)) if counting else None
+    return section(anchor, heading, composition_table(made), picture, judged_part(report, CompositionRecord))
 
 
 def load_name(record: CompositionRecord) -> str:
     """What was served."""
-    return f"{record.model}, batch {record.batch}, {record.context_tokens:,} tokens"
+    name = "" if record.load == TIMED else f", {one_line(record.load, 60)}"
+    return f"{one_line(record.model, 60)}{name}, batch {record.batch}, {record.context_tokens:,} tokens"
+
+
+def short_name(record: CompositionRecord) -> str:
+    """What was served, as long as an axis has room."""
+    return one_line(record.load, 60) if record.load != TIMED else load_name(record)
 
 
 def composition_figure(made: Sequence[CompositionRecord]) -> Drawing:
@@ -49,7 +69,7 @@ def composition_figure(made: Sequence[CompositionRecord]) -> Drawing:
         for row, record in enumerate(made):
             rho_row(axes, row, record)
         axes.axvline(1.0, color=INK, linewidth=1.0, zorder=1)
-        axes.set_yticks(range(len(made)), [tick(load_name(record)) for record in made])
+        axes.set_yticks(range(len(made)), [tick(short_name(record)) for record in made])
         axes.set_ylim(len(made) - 0.45, -0.55)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -71,23 +91,31 @@ def rho_row(axes: Any, row: int, record: CompositionRecord) -> None:
 
 
 def composition_table(made: Sequence[CompositionRecord]) -> Markup:
-    """One row a load."""
-    rows = [
-        [
-            tag("th", load_name(record), scope="row"),
-            *numbers(*(number(middle(speedups), 4) for speedups in speedups_of(record))),
-            *numbers(number(record.median, 4), f"{fixed(record.lower, 4)} to {fixed(record.upper, 4)}"),
-            *numbers(f"{record.below} / {record.above}", str(len(record.rhos))),
-            cell(word(record.interval_class)),
-        ]
-        for record in made
-    ]
+    """One row a load, invalidated ones with their reason."""
+    rows = []
+    for record in made:
+        load, *figures, answer = composition_row(record)
+        why = tag("span", record.reason, class_="sub") if record.reason else None
+        rows.append([tag("th", load, scope="row"), *numbers(*figures), cell([word(answer), why], kind="free")])
     first = made[0]
     arms = ", ".join(title(arm) for arm in (first.quantized, first.speculative, first.combined))
     caption = f"Speed-ups over {title(first.plain)} of {arms} (medians over blocks), and rho, the median within blocks."
-    header = ["load", "S quantized", "S speculative", "S combined", "rho", f"{percent_of(first)} interval"]
-    header += ["below / above 1", "blocks", "class"]
+    header = [f"{percent_of(first)} interval" if name == "interval" else name for name in COMPOSED]
     return table(caption, header, rows, right=range(1, 8))
+
+
+def composition_row(record: CompositionRecord) -> list[str]:
+    """One load as texts, in the order of COMPOSED."""
+    counted = bool(record.rhos)
+    return [
+        load_name(record),
+        *(number(middle(speedups), 4) if counted else ABSENT for speedups in speedups_of(record)),
+        number(record.median, 4) if counted else ABSENT,
+        f"{fixed(record.lower, 4)} to {fixed(record.upper, 4)}" if counted else ABSENT,
+        f"{record.below} / {record.above}" if counted else ABSENT,
+        f"{len(record.valid_blocks)} of {record.blocks}",
+        record.interval_class,
+    ]
 
 
 def percent_of(record: CompositionRecord) -> str:
@@ -106,7 +134,7 @@ def middle(values: Sequence[float]) -> float:
 
 
 def block_table(made: Sequence[CompositionRecord]) -> Markup:
-    """rho of every block."""
+    """rho of every block that counts."""
     rows = [
         [tag("th", load_name(record), scope="row"), cell(", ".join(fixed(rho, 4) for rho in record.rhos))]
         for record in made

@@ -2,13 +2,80 @@
 
 from collections.abc import Sequence
 
-from kassay.kinds.timing import AFTER, BEFORE, BlockRecord, GpuState, HostState
-from kassay.kinds.verdict import GuardRecord
+from kassay.kinds.composition import CompositionRecord
+from kassay.kinds.matrix import MatrixRow
+from kassay.kinds.timing import AFTER, BEFORE, TIMED, BlockRecord, GpuState, HostState, TimingCell
+from kassay.kinds.verdict import ContrastRecord, GuardRecord
+from kassay.record import Record
 from kassay.report.evidence import Report
-from kassay.report.words import fixed, listed, title
+from kassay.report.markup import Markup, cell, numbers, table, tag
+from kassay.report.words import counted, fixed, listed, one_line, title
 
 FAULTS = ("load", "block", "rule", "cell", "what was found")
 GUARDS = ("guard", "comparison", "blocks", "median ratio", "looked for", "verdict")
+JUDGED: tuple[type[Record], ...] = (ContrastRecord, MatrixRow, CompositionRecord)  # what is said of timed blocks
+
+
+def blocks_of(report: Report) -> list[BlockRecord]:
+    """Every judged block once: several stages may judge the same cells, and then leave the same record."""
+    found: dict[tuple[str, str, int], list[BlockRecord]] = {}
+    for block in report.of(BlockRecord):
+        own = found.setdefault((block.model, block.load, block.block), [])
+        if block not in own:
+            own.append(block)
+    return [block for own in found.values() for block in own]
+
+
+def judged_part(report: Report, kind: type[Record]) -> list[Markup | None]:
+    """Blocks that do not count, guards and conditions: in the first section of those that speak of timed blocks."""
+    if kind is not next((one for one in JUDGED if report.of(one)), None):
+        return []
+    return [invalid_blocks(report), guard_table(report), *conditions(report)]
+
+
+def invalid_blocks(report: Report) -> Markup | None:
+    """Every block that does not count, with the rule and the cell; none is dropped in silence."""
+    made = [block for block in blocks_of(report) if not block.valid]
+    if not made:
+        return None
+    rows = [[cell(text) for text in row] for row in fault_rows(made)]
+    return table("Blocks that do not count, by rules frozen before the first cell.", FAULTS, rows)
+
+
+def guard_table(report: Report) -> Markup | None:
+    """Guards: looked at, and no gate."""
+    rows = [
+        [tag("th", row[0], scope="row"), cell(row[1]), *numbers(*row[2:5]), cell(row[5])] for row in guard_rows(report)
+    ]
+    caption = "Guards: few blocks under another load, described. No gate reads them."
+    return table(caption, GUARDS, rows, right=(2, 3, 4)) if rows else None
+
+
+def conditions(report: Report) -> list[Markup]:
+    """What was timed, load by load, guards left out; and under which conditions."""
+    guards = {guard.guard for guard in report.of(GuardRecord)}
+    every = [made for made in report.of(TimingCell) if made.load not in guards]
+    loads: dict[tuple[str, str], list[TimingCell]] = {}
+    for made in every:
+        if not made.pilot:
+            loads.setdefault((made.model, made.load), []).append(made)
+    if not loads:
+        return []
+    told = [load_words(own) for own in loads.values()]
+    pilots = sum(made.pilot for made in every)
+    told[-1] += f" {counted(pilots, 'pilot cell')} excluded. {condition_words(report)}"
+    return [tag("p", text, class_="note") for text in told]
+
+
+def load_words(cells: Sequence[TimingCell]) -> str:
+    """What the cells of one load did."""
+    first = cells[0]
+    name = "" if first.load == TIMED else f" under {one_line(first.load, 60)}"
+    return (
+        f"{counted(len(cells), 'cell')} on {one_line(first.model, 60)}{name}: {first.batch} requests of "
+        f"{first.context_tokens:,} + {first.output_tokens} tokens, {len(first.started_ns)} repetitions of which "
+        f"{first.warmups} warm up."
+    )
 
 
 def fault_rows(made: Sequence[BlockRecord]) -> list[list[str]]:
@@ -69,5 +136,5 @@ def foreign_shares(hosts: Sequence[HostState]) -> list[float | None]:
 
 def ranged(values: Sequence[float], digits: int) -> str:
     """`0.40 to 0.90`, or one number where all are the same."""
-    low, high = (f"{value:.{digits}f}" for value in (min(values), max(values)))
+    low, high = (f"{round(value, digits) + 0.0:.{digits}f}" for value in (min(values), max(values)))  # no minus zero
     return low if low == high else f"{low} to {high}"

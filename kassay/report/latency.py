@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.ticker import FuncFormatter
 
-from kassay.kinds.timing import TIMED, BlockRecord, TimingCell
+from kassay.kinds.timing import TIMED, TimingCell
+from kassay.report.conditions import blocks_of
 from kassay.report.drawing import RULE, SETTINGS, Drawing, Style, context, drawn, figure, styles
 from kassay.report.evidence import Report
 from kassay.report.figures import plain_log_ticks
@@ -55,7 +56,7 @@ def latency_section(report: Report) -> Markup:
 def times_of(report: Report) -> dict[Load, dict[str, list[float]]]:
     """Load -> recipe -> milliseconds of every repetition that counts, ascending."""
     found: dict[Load, dict[str, list[float]]] = {}
-    out = {(block.model, block.load, block.block) for block in report.of(BlockRecord) if not block.valid}
+    out = {(block.model, block.load, block.block) for block in blocks_of(report) if not block.valid}
     for made in report.of(TimingCell):
         spans = list(zip(made.started_ns, made.ended_ns, strict=False))[made.warmups :]
         if made.pilot or not spans or (made.model, made.load, made.block) in out:
@@ -68,7 +69,7 @@ def times_of(report: Report) -> dict[Load, dict[str, list[float]]]:
 
 def left_out(report: Report) -> str:
     """How many blocks do not count; empty where all do."""
-    blocks = report.of(BlockRecord)
+    blocks = blocks_of(report)
     out = sum(not block.valid for block in blocks)
     return f"{out} of {counted(len(blocks), 'block')} {'does' if out == 1 else 'do'} not count." if out else ""
 

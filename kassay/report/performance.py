@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from kassay.kinds.timing import TIMED, BlockRecord, SweepCell, TimingCell
+from kassay.kinds.timing import SweepCell
 from kassay.kinds.verdict import ContrastRecord, SaturationRecord
 from kassay.report import figures
-from kassay.report.conditions import FAULTS, GUARDS, condition_words, fault_rows, guard_rows
+from kassay.report.conditions import judged_part
 from kassay.report.drawing import styles
 from kassay.report.evidence import Report
 from kassay.report.laws import law_part, return_part
@@ -50,9 +50,7 @@ def timing_section(report: Report) -> Markup:
             right=range(1, 7),
         ),
         picture,
-        invalid_blocks(report),
-        guard_table(report),
-        conditions(report),
+        judged_part(report, ContrastRecord),
     )
 
 
@@ -103,40 +101,6 @@ def block_table(report: Report) -> Markup:
 def ratio_of(record: ContrastRecord, block: int) -> float | None:
     """The ratio of a block, None where it does not count."""
     return dict(zip(record.valid_blocks, record.ratios or (), strict=False)).get(block)
-
-
-def invalid_blocks(report: Report) -> Markup | None:
-    """Every block that does not count, with the rule and the cell; none is dropped in silence."""
-    made = [block for block in report.of(BlockRecord) if not block.valid]
-    if not made:
-        return None
-    rows = [[cell(text) for text in row] for row in fault_rows(made)]
-    return table("Blocks that do not count, by rules frozen before the first cell.", FAULTS, rows)
-
-
-def guard_table(report: Report) -> Markup | None:
-    """Guards: looked at, and no gate."""
-    rows = [
-        [tag("th", row[0], scope="row"), cell(row[1]), *numbers(*row[2:5]), cell(row[5])] for row in guard_rows(report)
-    ]
-    caption = "Guards: few blocks under another load, described. No gate reads them."
-    return table(caption, GUARDS, rows, right=(2, 3, 4)) if rows else None
-
-
-def conditions(report: Report) -> Markup | None:
-    """What was timed, and under which conditions."""
-    cells = [made for made in report.of(TimingCell) if not made.pilot and made.load == TIMED]
-    if not cells:
-        return None
-    first = cells[0]
-    pilots = sum(made.pilot for made in report.of(TimingCell))
-    return tag(
-        "p",
-        f"{counted(len(cells), 'cell')} on {first.model}: {first.batch} requests of {first.context_tokens:,} + "
-        f"{first.output_tokens} tokens, {len(first.started_ns)} repetitions of which {first.warmups} warm up; "
-        f"{counted(pilots, 'pilot cell')} excluded. {condition_words(report)}",
-        class_="note",
-    )
 
 
 def saturation_section(report: Report) -> Markup:

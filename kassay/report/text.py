@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.matrix import MatrixRow
 from kassay.kinds.serving import ServingCheck, ServingContrast
-from kassay.kinds.timing import BlockRecord
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
 from kassay.report import serving_rows as serving
 from kassay.report.answers import COUNTED, count_rows, published_rows
 from kassay.report.certified import QUALIFIED, amount, limit_of, power_of, qualification_rows
 from kassay.report.closing import REPORT_HTML
 from kassay.report.comparisons import DIRECT, direct_rows, matrix_header, matrix_row
-from kassay.report.conditions import FAULTS, GUARDS, fault_rows, guard_rows
+from kassay.report.composition import COMPOSED, composition_row
+from kassay.report.conditions import FAULTS, GUARDS, blocks_of, fault_rows, guard_rows
 from kassay.report.evidence import Report
 from kassay.report.findings import chosen_settings, findings, verdict_line, verdicts
 from kassay.report.unrun import UNRUN, unrun_rows
@@ -50,6 +51,7 @@ def markdown(report: Report) -> str:
         grid("Direct comparisons", ["endpoint", *DIRECT], direct_rows(report)),
         grid("Matrix", matrix_header(report), [matrix_row(record) for record in report.of(MatrixRow)]),
         contrast_table(report),
+        grid("Composition", COMPOSED, [composition_row(record) for record in report.of(CompositionRecord)]),
         fit_table(report),
         serving_tables(report),
         figure_tables(report),
@@ -147,7 +149,7 @@ def contrast_table(report: Report) -> str:
     header = ["comparison", "median ratio", "95 % interval", "wins / n", "blocks that count", "Holm p", "verdict"]
     parts = [
         grid("Timing", header, rows),
-        grid("Blocks that do not count", FAULTS, fault_rows([one for one in report.of(BlockRecord) if not one.valid])),
+        grid("Blocks that do not count", FAULTS, fault_rows([one for one in blocks_of(report) if not one.valid])),
         grid("Guards, which decide nothing", GUARDS, guard_rows(report)),
     ]
     return "\n\n".join(part for part in parts if part)

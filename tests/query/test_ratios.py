@@ -8,6 +8,7 @@ import pytest
 
 import kassay.read
 from kassay import paths
+from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.matrix import MatrixRow
 from kassay.kinds.timing import BlockRecord
 from kassay.kinds.verdict import ContrastRecord, GuardRecord
@@ -41,7 +42,13 @@ def test_a_ratio_has_the_number_of_its_block_where_others_do_not_count(
         filled(MatrixRow, workload=load, comparison="c", ratios=ratios)
         for load, ratios in (("busy", [1.1, 1.3]), ("calm", [1.1, 1.3]), ("busy", None))
     ]
+    names = [field.name for field in fields(CompositionRecord)]
+    composed = [
+        CompositionRecord(**dict.fromkeys(names) | {"model": "m", "load": load, "valid_blocks": counted, "rhos": rhos})
+        for load, counted, rhos in (("busy", COUNTED, [0.9, 0.8]), ("void", [2], []))
+    ]
     stages = {
+        "composition": Invented(program="composition", records=composed),
         "contrast": Invented(program="contrast", records=made),
         "matrix": Invented(program="matrix", records=[*blocks, *lines]),
     }
@@ -51,6 +58,8 @@ def test_a_ratio_has_the_number_of_its_block_where_others_do_not_count(
         rows = [tuple(row.values()) for row in asked.rows()]
     wanted = [("contrast", None), ("guard", None), ("matrix_row", "busy")]
     assert rows == [
+        ("composition", "busy", 1, 0.9),
+        ("composition", "busy", 3, 0.8),
         *((*whose, *pair) for whose in wanted for pair in ((1, 1.1), (3, 1.3))),
         ("matrix_row", "calm", 0, 1.1),  # of a matrix that tells of no blocks
         ("matrix_row", "calm", 1, 1.3),
