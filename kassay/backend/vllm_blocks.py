@@ -21,6 +21,7 @@ from kassay import conditions, digest, paths
 from kassay.backend import vllm_prompts, workload
 from kassay.backend.vllm import Engine, Served
 from kassay.backend.vllm_arguments import Asked
+from kassay.backend.vllm_passes import passes
 from kassay.errors import KassayError
 from kassay.kinds.timing import AFTER, BEFORE, TIMED, TimingCell
 from kassay.kinds.vllm import VllmRatio, VllmRequest
@@ -94,11 +95,12 @@ def timing(around: Mapping[str, Any], load: Load, served: Served, rows: list[lis
     import torch
 
     span, prompts_BT = served.span, torch.tensor(rows)
+    steps, full = passes(served.requests)
     return TimingCell(
         **around, model=load.model, batch=load.batch, context_tokens=load.context_tokens,
         output_tokens=load.output_tokens, warmups=0, started_ns=[span.started_ns], ended_ns=[span.ended_ns],
         request_tokens=[[request.output_tokens for request in served.requests]],
-        prefilled_tokens=[span.prefilled_tokens], decode_steps=[span.decode_steps], full_steps=[span.full_steps],
+        prefilled_tokens=[span.prefilled_tokens], decode_steps=[steps], full_steps=[full],
         preemptions=[span.preemptions], prompts_sha256=workload.rows_digest(prompts_BT),
         prompt_sha256s=[workload.rows_digest(row) for row in prompts_BT],
         output_sha256s=[digest.of_value(served.outputs)], pid=os.getpid(),

@@ -10,6 +10,7 @@ import pytest
 
 from kassay.backend import vllm_arms, vllm_blocks, vllm_turns
 from kassay.backend.vllm_arguments import refusals
+from kassay.backend.vllm_passes import passes
 from kassay.errors import KassayError
 from kassay.kinds.timing import GpuState, HostState, TimingCell
 from kassay.kinds.vllm import VllmEngine, VllmRequest, VllmSpan
@@ -143,6 +144,7 @@ def test_a_cell_keeps_conditions_engine_and_stamps_and_is_named_when_it_is_whole
     timed = read_kind(path, TimingCell)[0]
     assert (timed.block, timed.position, timed.recipe, timed.warmups, timed.pilot) == (4, 1, "k16v8-f", 0, False)
     assert timed.started_ns == [2000 * MS] and len(timed.prompt_sha256s) == 3 == len(set(timed.prompt_sha256s))
+    assert (timed.decode_steps, timed.full_steps) == ([10], [10])  # of each request: it had a token in every step
     assert [one.when for one in read_kind(path, HostState)] == ["before", "after"] and not read_kind(path, GpuState)
     assert [one.warmup for one in read_kind(path, VllmSpan)] == [True, False]
     assert len(read_kind(path, VllmRequest)) == 3 and len(read_kind(path, VllmEngine)) == 1
@@ -163,6 +165,16 @@ def test_every_arm_of_a_trial_is_an_engine_that_is_allowed(tmp_path: Path, arm: 
     assert "no_such" not in vllm_arms.OWN
     wrong = vllm_arms.large("no_such", tmp_path, tmp_path, batches=(1,), tokens=2, lengths="equal")
     assert "recipe `no_such` with the plug-in" in refusals(wrong)[0]
+
+
+def test_passes_are_those_of_the_request_that_waited_most() -> None:
+    one, other, third = [record for record in cell("native", 0, 10, 1) if isinstance(record, VllmRequest)]
+    assert passes([one, other, third]) == (10, 10)
+    waited = replace(other, completion_steps=[1, 2, 3, 4, 5, 6, 7, 8, 9, 15])
+    assert passes([one, waited]) == (15, 10)
+    two_at_once = replace(third, completion_steps=[2, 3, 3, 4, 5, 6, 7, 8, 9, 10])
+    assert passes([one, two_at_once]) == (10, 9)
+    assert passes([one, replace(other, completion_steps=[])]) == passes([]) == (0, 0)
 
 
 def test_a_turn_is_sixteen_steps_after_all_have_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
