@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kassay.kinds.serving import OK, ServedRequest
-from kassay.serving import arm, loops, metrics
+from kassay.serving import arm, loops, metrics, vllm_counts
 from kassay.stage import Metrics, Stage, main
 from kassay.stats.orders import balance_report, counterbalanced_orders
 
@@ -41,9 +41,10 @@ def serve_arm(stage: Stage, place: dict[str, Any]) -> int:
     with arm.serving(stage, f"{block}-{place['position']}-{place['arm']}", place) as running:
         loaded = [(load, *loops.drive(stage, running, block, load)) for load in loops.loads_of(stage.params["served"])]
     # Only a shipped model's token is a character; of another one the server alone knows.
-    characters = running.own and stage.params["served"]["backend"]["checkpoint"] == "shipped"
+    characters = stage.params["served"]["backend"]["checkpoint"] == "shipped" and running.counts
     where = {name: place[name] for name in ("arm", "block", "pilot")}
     bad = 0
+    every = [answer for _, *phases in loaded for phase in phases for answer in phase]
     for load, warmups, answers in loaded:
         for warmup, phase in ((True, warmups), (False, answers)):
             for answer in phase:
@@ -56,7 +57,7 @@ def serve_arm(stage: Stage, place: dict[str, Any]) -> int:
             prompt_tokens=load["context_tokens"] if characters else None,
             lag_limit_s=stage.params["lag_limit_s"],
         )
-        off = arm.disagreements(answers, running.counted) if running.own else []
+        off = arm.disagreements(answers, running.counted) if running.own else vllm_counts.miscounts(running.told, every)
         stage.append(metrics.with_faults(made, off))
     for counted in running.counted:
         stage.append(counted)

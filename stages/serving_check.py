@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kassay.kinds.serving import OK, ServingCheck
-from kassay.serving import arm, arrivals, loops, metrics, process, prompts, tools
+from kassay.serving import arm, arrivals, loops, metrics, process, prompts, tools, vllm_counts
 from kassay.serving.arm import Arm
 from kassay.serving.client import Answer
 from kassay.serving.loops import Load
@@ -44,7 +44,7 @@ def run(stage: Stage) -> Metrics | Rejection:
         raise Unmet(f"the environment {program.parent.parent} has no `{program.name}`")
     with arm.serving(stage, BLOCK, {**PLACE, "arm": params["arm"]}) as running:
         found = [compared(stage, running, program, load) for load in loops.loads_of(params["served"])]
-    faults: list[str] = []
+    faults = vllm_counts.faults(running.told)
     for one in found:
         made = check_record(stage, one, running)
         stage.append(made)

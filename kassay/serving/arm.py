@@ -1,8 +1,9 @@
-"""One arm's server for one cell: the in-tree one as a stage program of its own, or whatever command the plan names.
+"""One arm's server for one cell: the in-tree one as a stage program of its own, vLLM, or what command the plan names.
 
 A directory `servers/<cell>` keeps its log, and for the in-tree server its request, records and receipt: it can be run
-again by hand, and the code that it loaded becomes part of the stage's identity. A foreign server's code is not seen;
-its command is a parameter of the stage, and its digest in the record.
+again by hand, and the code that it loaded becomes part of the stage's identity. A vLLM server attests what it runs and
+its own code (kassay.serving.vllm_server). A foreign server's code is not seen; its command is a parameter of the stage,
+and its digest in the record.
 
 One granted core is the client's, which runs in the stage itself; the in-tree server has the others, one at least.
 """
@@ -11,13 +12,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kassay import digest, host, paths
 from kassay.kinds.serving import ServerRequest, ServerRun
+from kassay.kinds.vllm_serving import VllmServer
 from kassay.record import read_kind
 from kassay.serving import process
 from kassay.serving.client import Answer, Target
@@ -38,6 +40,12 @@ class Arm:
     server: Server
     counted: list[ServerRequest] = field(default_factory=list)  # by the in-tree server, once it has ended
     own: bool = True  # whether it is the in-tree server
+    told: list[VllmServer] | None = None  # of a vLLM server: what it did, once its loads are over
+
+    @property
+    def counts(self) -> bool:
+        """Whether its token counts are known to be those of the model's own tokens: a foreign server's are not."""
+        return self.own or self.told is not None
 
 
 @contextmanager
@@ -46,8 +54,7 @@ def serving(stage: Stage, name: str, place: dict[str, Any]) -> Iterator[Arm]:
     params, port = stage.params["served"], process.free_port()
     directory = stage.directory / "servers" / name
     directory.mkdir(parents=True)
-    command = params["command"]
-    argv = words(stage, place["arm"], port) if command else own(stage, directory, place["arm"], port)
+    argv, environment = launch(stage, directory, place["arm"], port)
     load_before = host.load_1min()
     running = process.running(
         argv,
@@ -55,16 +62,38 @@ def serving(stage: Stage, name: str, place: dict[str, Any]) -> Iterator[Arm]:
         log=directory / LOG,
         ready_timeout_s=params["ready_timeout_s"],
         grace_s=params["grace_s"],
-        environment=dict(os.environ),
+        environment=environment,
     )
     with running as server:
-        made = Arm(name=place["arm"], target=target_of(params, port), server=server, own=not command)
-        yield made
+        made = Arm(name=place["arm"], target=target_of(params, port), server=server)
+        made.own = not params["command"] and not params.get("vllm")
+        with attesting(stage, place, server) as made.told:
+            yield made
     stage.append(record_of(place, server, fingerprint(argv, port), load_before))
     if made.own:
         stage.add_child(json.loads((directory / paths.RECEIPT).read_bytes()))
         records = directory / paths.RECORDS
         made.counted = read_kind(records, ServerRequest) if records.is_file() else []
+
+
+def launch(stage: Stage, directory: Path, arm: str, port: int) -> tuple[list[str], dict[str, str]]:
+    """The command of an arm's server, and its environment."""
+    params = stage.params["served"]
+    if params.get("vllm"):
+        from kassay.serving import vllm_server  # its code is no part of other servers' cells
+
+        return vllm_server.command(stage, arm, port)
+    argv = words(stage, arm, port) if params["command"] else own(stage, directory, arm, port)
+    return argv, dict(os.environ)
+
+
+def attesting(stage: Stage, place: dict[str, Any], server: Server) -> AbstractContextManager[list[VllmServer] | None]:
+    """Around the loads: what asks a vLLM server; nothing is asked of others."""
+    if not stage.params["served"].get("vllm"):
+        return nullcontext()
+    from kassay.serving import vllm_server
+
+    return vllm_server.attested(stage, place, server)
 
 
 def own(stage: Stage, directory: Path, recipe: str, port: int) -> list[str]:

@@ -1,0 +1,120 @@
+"""Try `vllm serve` and the sweep on a GPU, small: `python scripts/vllm-serve-trial.py --out DIR [--model DIR] [PART…]`.
+
+serve   stage `serving`: a native and a K16/V8 server of a shipped model, our client, closed and open loop
+check   stage `serving_check`: one K16/V8 server under our client and under `vllm bench serve`
+sweep   stage `vllm_sweep` at Qwen3-8B geometry with drawn weights: two arms, one round, few points
+
+Each is the stage itself, run from its request.json as the driver would, with this interpreter; all parts at once where
+several are named, one after another with --in-turn (then the sweep's times mean something). What each left lies in
+DIR/<part>; the last lines say how each ended. For a host without a framework environment: studies are the workflow's.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from kassay import digest, paths
+
+PLAIN = {"sixteen": "fp16", "prefix_caching": False, "chunked_prefill": False, "continued": "refuse", "cuts": None}
+ARMS = {
+    "native": {"recipe": "native", "attention": "flash-attn"},
+    "k16v8-d": {"recipe": "k16v8-d", "attention": "plug-in"},
+}
+SIZES = {"context_tokens": 256, "output_tokens": 32, "requests": 24, "warmups": 4}
+LOADS = [
+    {"name": "closed", "concurrency": 8, **SIZES},
+    {"name": "open", "per_minute": 600, "arrivals": "poisson", **SIZES},
+]
+SERVED: dict[str, Any] = {
+    "model": "robust", "sixteen": "fp16", "backend": {"checkpoint": "shipped", "compute": "fp16", "gpus": 1},
+    "command": "", "chat": False, "loads": LOADS, "largest_cohort": 1, "most_waiting": 1, "ready_timeout_s": 240,
+    "grace_s": 10, "connect_s": 5, "stall_s": 30, "request_s": 60, "seed": 20261204,
+    "vllm": {
+        "geometry": "", "arms": ARMS,
+        "engine": {**PLAIN, "pool_mib": 64, "sequences": 16, "graphs": [1, 2, 4, 8, 16], "lengths": "uneven"},
+    },
+}  # fmt: skip
+PARTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "serve": ("serving", {"arms": list(ARMS), "blocks": 1, "pilot_blocks": 0, "lag_limit_s": 0.5, "served": SERVED}),
+    "check": ("serving_check", {"tool": "vllm", "arm": "k16v8-d", "tool_timeout_s": 200, "served": SERVED}),
+    "sweep": ("vllm_sweep", {
+        "model": "", "geometry": "qwen3-8b", "arms": ARMS, "rounds": 1, "contexts_tokens": [1024, 8192],
+        "batches": [1, 4, 16, 32, 64], "largest_batch": 64, "output_tokens": 4, "repetitions": 5, "seed": 20261023,
+        "engine": {**PLAIN, "pool_mib": 24576, "lengths": "equal"},
+    }),
+}  # fmt: skip
+
+
+def started(part: str, out: Path, inputs: dict[str, Path]) -> tuple[Path, subprocess.Popen[bytes]]:
+    """A part's stage in a process of its own, its request written."""
+    program, params = PARTS[part]
+    folder = out / part
+    folder.mkdir(parents=True)
+    argv = [sys.executable, str(ROOT / "stages" / f"{program}.py"), str(folder)]
+    request = {
+        "schema": "kassay.request/2", "run": "trial", "run_dir": str(out), "stage": part, "params": params,
+        "inputs": {name: {"path": str(path), "sha256": digest.of_path(path)} for name, path in inputs.items()},
+        "argv": argv, "attempt": 1, "roots": [str(ROOT)], "host": {},
+        "grant": {"cpus": 4, "memory_gib": 64, "gpus": 1, "gpu_ids": ["0"], "exclusive": True},
+    }  # fmt: skip
+    digest.write_json(folder / paths.REQUEST, request)
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    with (folder / "stderr.log").open("wb") as log:
+        return folder, subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=around)
+
+
+def tool(out: Path) -> Path:
+    """What a built stack's stage would leave of this interpreter, and its `vllm`."""
+    program = out / "bin" / "vllm"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m vllm.entrypoints.cli.main "$@"\n')
+    program.chmod(0o755)
+    told = {"python": str(program.with_name("python")), "modules": {"vllm": metadata.version("vllm")}}
+    digest.write_json(out / "tool.json", told)
+    return out / "tool.json"
+
+
+def ended(folder: Path, seconds: float, process: subprocess.Popen[bytes]) -> str:
+    """How a part ended; one that takes too long is asked to stop, so that it stops its servers."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait()
+    outcome = folder / "outcome.json"
+    told = json.loads(outcome.read_bytes()) if outcome.is_file() else {"word": "no outcome", "reason": "see stderr.log"}
+    return f"{told['word']} {told.get('reason', '')} {json.dumps(told.get('metrics', {}))}"[:1500]
+
+
+def main() -> None:
+    """Run the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--model", type=Path, default=ROOT / "data" / "models" / "robust")
+    parser.add_argument("--seconds", type=float, default=240, help="for each part")
+    parser.add_argument("--in-turn", action="store_true")
+    options = parser.parse_args()
+    out = options.out.resolve()
+    inputs = {"model": options.model.resolve()}
+    left = []
+    for part in options.parts:
+        made = started(part, out, inputs | ({"tool": tool(out)} if part == "check" else {}))
+        if options.in_turn:
+            print(f"{part}: {ended(made[0], options.seconds, made[1])}", flush=True)
+        else:
+            left.append((part, *made))
+    for part, folder, process in left:
+        print(f"{part}: {ended(folder, options.seconds, process)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
