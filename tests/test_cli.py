@@ -22,6 +22,7 @@ MISTAKES: dict[str, tuple[list[list[str]], dict[str, str]]] = {
     "unknown-fragment": ([["defconfig", "decode-cpu+smok"]], {}),
     "no-config": ([["run"]], {}),
     "typo-in-symbol": ([["defconfig", "decode-cpu"], ["plan", "TIMNG_BLOCKS=8"]], {}),
+    "renamed-symbol": ([["defconfig", "decode-cpu"], ["plan", "TIMING_THROTTLED_PERCENT=25"]], {}),
     "out-of-range": ([["defconfig", "decode-cpu", "TIMING_BLOCKS=800"]], {}),
     "not-an-int": ([["defconfig", "decode-cpu", "TIMING_BLOCKS=many"]], {}),
     "no-assignment": ([["defconfig", "decode-cpu", "TIMING_BLOCKS"]], {}),

@@ -8,6 +8,7 @@ from typing import Any
 
 import kconfiglib
 
+from kassay.config import renamed
 from kassay.config.assignments import Assignment, quoted
 from kassay.config.tree import HINT_UNKNOWN, active_range, has_prompt, literal, unknown_symbol
 from kassay.errors import ConfigError
@@ -23,7 +24,7 @@ def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment], hides: bool 
     """
     errors = choice_conflicts(kconf, assignments)
     malformed: set[Assignment] = set()
-    unknown = False
+    unknown: list[Assignment] = []
     for assignment in assignments:
         if found := UNWRITABLE.search(assignment.text):
             errors.append(f"{assignment.where}: the value of `{assignment.name}` holds {found[0]!r}")
@@ -31,7 +32,7 @@ def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment], hides: bool 
             continue
         symbol = kconf.syms.get(assignment.name)
         if symbol is None or not symbol.nodes:
-            unknown = True
+            unknown.append(assignment)
             errors.append(f"{assignment.where}: {unknown_symbol(kconf, assignment.name)}")
             continue
         value = literal(symbol, assignment)
@@ -44,7 +45,15 @@ def apply(kconf: kconfiglib.Kconfig, assignments: list[Assignment], hides: bool 
         lasts = [line for line in lasts if line.origin != "user" or kconf.syms[line.name].visibility > 0]
     errors += [message for line in lasts if (message := ineffective(kconf, line))]
     if errors:
-        raise ConfigError(*dict.fromkeys(errors), hint=HINT_UNKNOWN if unknown else HINT)
+        raise ConfigError(*dict.fromkeys(errors), hint=hint_of(unknown))
+
+
+def hint_of(unknown: list[Assignment]) -> str:
+    """The next step after errors: what to write for symbols that have other names now, else where all are listed."""
+    told = [renamed.lines(line.name, line.text, line.where) for line in unknown if line.name in renamed.RENAMED]
+    if len(told) < len(unknown):
+        told.append(HINT_UNKNOWN)
+    return "; ".join(dict.fromkeys(told)) or HINT
 
 
 def lasting(kconf: kconfiglib.Kconfig, assignments: list[Assignment]) -> list[Assignment]:

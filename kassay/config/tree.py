@@ -14,6 +14,7 @@ from pathlib import Path
 import kconfiglib
 
 from kassay import paths
+from kassay.config import renamed
 from kassay.config.assignments import STRING, Assignment
 from kassay.config.setting import Value
 from kassay.errors import ConfigError
@@ -104,8 +105,9 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def unknown_symbol(kconf: kconfiglib.Kconfig, name: str) -> str:
-    """The message for a name that no Kconfig file defines."""
-    return f"unknown symbol `{name}`{nearest(name, [symbol.name for symbol in kconf.unique_defined_syms])}"
+    """The message for a name that no Kconfig file defines, one that had another meaning before included."""
+    near = renamed.said(name) or nearest(name, [symbol.name for symbol in kconf.unique_defined_syms])
+    return f"unknown symbol `{name}`{near}"
 
 
 def text_of(kconf: kconfiglib.Kconfig) -> bytes:
