@@ -1,7 +1,7 @@
 """Sections of scripts/native-trial.py that run whole stages of the fused backend: memory, and a shared prefix.
 
 Stage programs run in directories of their own, as their contract allows by hand; several at once where they only check.
-Arms and limits are those of workflows/native/measure, written out (a test holds them equal): no YAML is read here.
+Arms and limits are those of workflows/native/study, written out (a test holds them equal): no YAML is read here.
 """
 
 import multiprocessing

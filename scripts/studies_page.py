@@ -88,11 +88,21 @@ def sections() -> dict[str, type[Any]]:
     for one in fields(Study):
         cls = inner(typing.get_type_hints(Study)[one.name])
         if cls is not None and one.name not in ("endpoints", "gates"):
-            found[one.name] = cls
+            found |= nested(one.name, cls)
     for title, classes in (("endpoints", ENDPOINTS), ("gates", GATES)):
         for cls in dict.fromkeys(classes.values()):
             words = ", ".join(word for word, made in classes.items() if made is cls)
             found[f"{title}: {words}"] = cls
+    return found
+
+
+def nested(name: str, cls: type[Any]) -> dict[str, type[Any]]:
+    """A section and the sections within it, by dotted names."""
+    found = {name: cls}
+    for one in fields(cls):
+        within = inner(typing.get_type_hints(cls)[one.name])
+        if within is not None:
+            found |= nested(f"{name}.{one.name}", within)
     return found
 
 

@@ -12,11 +12,12 @@ import yaml
 from kassay.config import groups
 from kassay.config.locate import place_of
 from kassay.dotted import flat
-from kassay.study import SCHEMA, decode, examine
+from kassay.study import SCHEMA, decode, examine, native
 
 MISSING = "???"
 NO_VALUE = "has no value"
 FILL = "fill"  # the group whose files give what a study leaves open
+CARRIED_OUT = {decode.WORKFLOW: decode.faults, native.WORKFLOW: native.faults}  # what their stages can do of a study
 
 
 def faults(
@@ -32,8 +33,8 @@ def faults(
     made = examined.study
     if made is not None and not only_study and made.carried_out_by != workflow_dir.name:
         told.setdefault("study.carried_out_by", elsewhere(made.carried_out_by, workflow_dir.name))
-    if made is not None and not examined.wrong and made.carried_out_by == decode.WORKFLOW and not only_study:
-        told = {f"study.{key}": text for key, text in decode.faults(made).items()} | told
+    if made is not None and not examined.wrong and made.carried_out_by in CARRIED_OUT and not only_study:
+        told = {f"study.{key}": text for key, text in CARRIED_OUT[made.carried_out_by](made).items()} | told
     if not told:
         return {} if only_study else found, None
     rest = {key: text for key, text in found.items() if key.partition(".")[0] not in ("study", "stages")}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kassay.study import vocabulary
 from kassay.study.deciding import ENDPOINTS, GATES, Endpoint, Gate
+from kassay.study.fused import Fused
 from kassay.study.reading import said
 from kassay.study.vocabulary import FORMATS, LOADS, OF_MODEL, SCALES, TESTS, VERDICTS
 
@@ -221,6 +222,7 @@ class Study:
     guards: dict[str, Guard] | None = said("Descriptive looks at other loads.", optional=True)
     memory: Memory | None = said("Sampling and ceilings.", optional=True)
     engine: Engine | None = said("Set-up of the worker.", optional=True)
+    fused: Fused | None = said("How the fused backend carries it out.", optional=True)
     stages: list[str] = said("Stages in their order.")
     stops: list[Stop] = said("Predeclared rules by which later stages do not run.")
     audits: dict[str, str] | None = said("Further predeclared checks, in words.", optional=True)

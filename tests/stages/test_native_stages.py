@@ -116,9 +116,10 @@ def test_the_trial_by_hand_has_the_arms_and_limits_of_the_studies() -> None:
     assert spec is not None and spec.loader is not None
     by_hand = module_from_spec(spec)
     spec.loader.exec_module(by_hand)
-    folder = paths.ROOT / "workflows" / "native" / "measure"
-    shared, whole = (yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("cartridge", "qwen3-8b"))
-    assert {**shared["prefix"], "page_tokens": shared["engine"]["page_tokens"]} == by_hand.PREFIX
+    folder = paths.ROOT / "workflows" / "native" / "study"
+    names = ("cartridge-native", "decode-native")
+    shared, whole = (yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in names)
+    assert shared["fused"]["prefix"] == by_hand.PREFIX
     assert whole["memory"] == by_hand.MEMORY_LIMITS
     assert shared["memory"] == {**by_hand.MEMORY_LIMITS, "equal_slots_blocks": None}
 
