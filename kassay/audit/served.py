@@ -39,7 +39,8 @@ def recount_loads(run: Run, stage: Stage, told: compare.Compared) -> None:
         for field, value in derived.items():
             same(told, name, field, one[field], value)
         check(told, name, "prompts_sha256", one["prompts_sha256"], digest.of_value([r["prompt_sha256"] for r in own]))
-        check(told, name, "faults", len(one["faults"]), faults(stage.params, planned[cell[3]], own, noted))
+        derived_faults = faults(stage.params, planned[cell[3]], own, noted) + of_vllm(run, stage.name, cell)
+        check(told, name, "faults", len(one["faults"]), derived_faults)
 
 
 def requests(run: Run, name: str) -> dict[Cell, list[Body]]:
@@ -137,12 +138,29 @@ def faults(params: Body, load: Body, own: Sequence[Body], noted: dict[str, Body]
     good = [one for one in own if one["status"] == "ok"]
     said = [any(one["output_tokens"] != load["output_tokens"] for one in good)]
     if not served["command"]:
-        told = [(one["prompt_tokens"], one["output_tokens"]) for one in good]
-        seen = [noted.get(one["request_id"]) or {} for one in good]
-        said.append(told != [(one.get("prompt_tokens"), one.get("output_tokens")) for one in seen])
+        if not served.get("vllm"):
+            told = [(one["prompt_tokens"], one["output_tokens"]) for one in good]
+            seen = [noted.get(one["request_id"]) or {} for one in good]
+            said.append(told != [(one.get("prompt_tokens"), one.get("output_tokens")) for one in seen])
         if served["backend"]["checkpoint"] == "shipped":
             said.append(any(one["prompt_tokens"] != load["context_tokens"] for one in good))
     return sum(said) + (off_pace(params, load, own) if "per_minute" in load else 0)
+
+
+def of_vllm(run: Run, name: str, cell: Cell) -> int:
+    """How many more reasons the server itself gives where it is vLLM: by its own record, over all loads of the cell."""
+    if not run.plan.stage(name).params["served"].get("vllm"):
+        return 0
+    made, place = run.folder(name) / paths.RECORDS, cell[:3]
+    servers = [one for one in bodies(made, "vllm_server") if (one["arm"], one["block"], one["pilot"]) == place]
+    if len(servers) != 1:
+        return 1
+    server, every = servers[0], [one for one in bodies(made, "served_request") if cell_of(one)[:3] == place]
+    said = len(server["changed"]) + (server["cached_tokens"] > 0) + bool(server["fallbacks"])
+    if all(one["status"] == "ok" for one in every):
+        said += server["generated_tokens"] != sum(one["output_tokens"] for one in every)
+        said += server["prompt_tokens"] != sum(one["prompt_tokens"] for one in every)
+    return int(said)
 
 
 def off_pace(params: Body, load: Body, own: Sequence[Body]) -> int:
@@ -207,7 +225,8 @@ def void(run: Run, source: str, sent: dict[Cell, list[Body]], one: Body) -> bool
         server["died"] and server["arm"] in arms for server in bodies(records, "server_run") if not server["pilot"]
     )
     unlike = any(len(block) > 1 for block in prompts.values()) or len(set(every)) != len(every)
-    return dead or unlike or any(faults(params, load, part, noted) for part in own.values())
+    told = any(of_vllm(run, source, cell) for cell in own)
+    return dead or unlike or told or any(faults(params, load, part, noted) for part in own.values())
 
 
 def of(own: Sequence[Body], status: str) -> int:
