@@ -3,13 +3,15 @@
 serve   stage `serving`: a native and a K16/V8 server of a shipped model, our client, closed and open loop
 check   stage `serving_check`: one K16/V8 server under our client and under `vllm bench serve`
 sweep   stage `vllm_sweep` at Qwen3-8B geometry with drawn weights: two arms, one round, few points
+plain   no stage: the command of plugins/vllm/README.md, with vLLM's own compilation and graphs, and some requests
 
-Each is the stage itself, run from its request.json as the driver would, with this interpreter; all parts at once where
-several are named, one after another with --in-turn (then the sweep's times mean something). What each left lies in
+Each but the last is the stage itself, run from its request.json as the driver would, with this interpreter. All parts
+run at once, or one after another with --in-turn: then the sweep's times mean something. What each left lies in
 DIR/<part>; the last lines say how each ended. For a host without a framework environment: studies are the workflow's.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -22,6 +24,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from kassay import digest, paths
+from kassay.backend.vllm_arguments import cell_of
+from kassay.backend.vllm_serve_worker import ATTEST, EXTENSION
+from kassay.errors import KassayError
+from kassay.serving import process, prompts, vllm_command, vllm_told
+from kassay.serving.client import Target, closed_loop
+from kassay.serving.stream import Limits
 
 PLAIN = {"sixteen": "fp16", "prefix_caching": False, "chunked_prefill": False, "continued": "refuse", "cuts": None}
 ARMS = {
@@ -82,22 +90,52 @@ def tool(out: Path) -> Path:
     return out / "tool.json"
 
 
-def ended(folder: Path, seconds: float, process: subprocess.Popen[bytes]) -> str:
+def ended(folder: Path, seconds: float, running: subprocess.Popen[bytes]) -> str:
     """How a part ended; one that takes too long is asked to stop, so that it stops its servers."""
     try:
-        process.wait(seconds)
+        running.wait(seconds)
     except subprocess.TimeoutExpired:
-        process.terminate()
-        process.wait()
+        running.terminate()
+        running.wait()
     outcome = folder / "outcome.json"
     told = json.loads(outcome.read_bytes()) if outcome.is_file() else {"word": "no outcome", "reason": "see stderr.log"}
     return f"{told['word']} {told.get('reason', '')} {json.dumps(told.get('metrics', {}))}"[:1500]
 
 
+def plain(out: Path, model: Path) -> str:
+    """The README's command, which compiles: what its engine says of itself, and whether requests are answered."""
+    folder, port = out / "plain", process.free_port()
+    folder.mkdir(parents=True)
+    size = json.loads((model / "config.json").read_bytes())["vocab_size"]
+    words = [sys.executable, "-m", vllm_command.MODULE, "serve", str(model), "--attention-backend", "CUSTOM"]
+    words += ["--no-enable-prefix-caching", "--no-enable-chunked-prefill"]
+    words += ["--additional-config", '{"kassay": {"recipe": "k16v8-d"}}']
+    words += ["--host", process.HOST, "--port", str(port), "--served-model-name", "m", "--dtype", "float16"]
+    words += ["--max-model-len", "512", "--max-num-seqs", "8", "--gpu-memory-utilization", "0.2"]
+    words += ["--tokenizer", str(vllm_command.written_tokenizer(folder / "tokenizer", size))]
+    words += ["--worker-extension-cls", EXTENSION]
+    cell = cell_of(
+        SERVED["vllm"]["engine"], model="", dummy=False, scales=None, observe=(), calibrate=False, seed=0,
+        sequence_tokens=512, batched_tokens=2048, **ARMS["k16v8-d"],
+    )  # fmt: skip
+    around = vllm_command.environment(cell, vllm_command.written_entry_point(folder / "plug-in"), os.environ)
+    target = Target(host=process.HOST, port=port, model="m", chat=False, output_tokens=32,
+                    limits=Limits(connect_s=5, stall_s=60, request_s=90))  # fmt: skip
+    sent = prompts.planned(seed=1, block="plain", load="plain", phase="requests", count=16, context_tokens=200)
+    with process.running(words, port=port, log=folder / "server.log", ready_timeout_s=240, grace_s=10,
+                         environment=around) as server:  # fmt: skip
+        answers = asyncio.run(closed_loop(target, sent, 8, lambda ended: None))
+        told = vllm_told.call(port, ATTEST, arm="plain")
+    digest.write_json(folder / "told.json", {**told, "ready_s": server.ready_s, "answers": [vars(a) for a in answers]})
+    engine = {name: told["engine"][name] for name in ("compilation", "compiled_modules", "graph_mode", "graph_batches")}
+    good = sum(one.status == "ok" and one.output_tokens == 32 for one in answers)
+    return f"{good} of {len(answers)} requests answered, {engine}, {told['counts']}"
+
+
 def main() -> None:
     """Run the parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, "plain", []], default=[*PARTS, "plain"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", type=Path, default=ROOT / "data" / "models" / "robust")
     parser.add_argument("--seconds", type=float, default=240, help="for each part")
@@ -107,13 +145,20 @@ def main() -> None:
     inputs = {"model": options.model.resolve()}
     left = []
     for part in options.parts:
+        if part == "plain":
+            continue
         made = started(part, out, inputs | ({"tool": tool(out)} if part == "check" else {}))
         if options.in_turn:
             print(f"{part}: {ended(made[0], options.seconds, made[1])}", flush=True)
         else:
             left.append((part, *made))
-    for part, folder, process in left:
-        print(f"{part}: {ended(folder, options.seconds, process)}", flush=True)
+    if "plain" in options.parts:
+        try:
+            print(f"plain: {plain(out, inputs['model'])}", flush=True)
+        except KassayError as error:
+            print(f"plain: {error}", flush=True)
+    for part, folder, running in left:
+        print(f"{part}: {ended(folder, options.seconds, running)}", flush=True)
 
 
 if __name__ == "__main__":
