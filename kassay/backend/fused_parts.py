@@ -1,11 +1,13 @@
 """Where the time of a decode step goes: the kernels of one replayed graph, by what they do.
 
-    attention   our kernel and its merge            product   matrix products of cuBLAS
+    attention   our kernels and their merge         product   matrix products of cuBLAS
     rows        norms, rotation and writing, gate   other     embedding, the largest logit, counters
     idle        what the step takes longer than its kernels together
 
 Times are those of CUPTI through torch's profiler, which itself slows a replay by a little: the shares are of the
-profiled replays, and the step's own time is measured without it.
+profiled replays, and the step's own time is measured without it. A kernel that is launched before the one ahead of it
+has ended waits inside its own time (programmatic dependent launch): behind a shared prefix parts sum to more than a
+step.
 """
 
 from collections import defaultdict
@@ -15,7 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 PARTS = (
-    ("attention", ("attention_split", "attention_merge")),
+    ("attention", ("attention_split", "attention_merge", "attention_prefix")),
     ("rows", ("add_norm", "turn_and_store", "gate")),
     ("product", ("gemm", "nvjet", "cutlass", "cublas", "splitk", "matmul")),
 )

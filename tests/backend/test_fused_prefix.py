@@ -3,6 +3,7 @@
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 if not find_spec("triton"):
     pytest.skip("the kernels need triton", allow_module_level=True)
 import tests.backend.test_fused as on_kernels  # noqa: F401  first: it asks for the interpreter
-from kassay.backend import fused, fused_arms, fused_prefix, fused_weights, reference
+from kassay.backend import fused, fused_arms, fused_prefix, fused_tuning, fused_weights, reference
 from kassay.backend.fused_prefix import Operands, Prefix
 from kassay.errors import KassayError
 from kassay.kernels.cartridge import Cartridge, Shared
@@ -148,6 +149,31 @@ def test_positions_count_from_the_end_of_the_prefix(tmp_path: Path) -> None:
     decoder.step.turns = decoder.step.turns.roll(1, dims=0)  # one token off
     decoder.admit(text.own_BT, STEPS)
     assert not error(decoder.logits(2), text.wanted(rounded=False)) < LOGITS
+
+
+@pytest.mark.parametrize("recipe", [None, "k16v8-d"])
+def test_the_fastest_cut_is_taken_and_every_one_attends_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str | None
+) -> None:
+    text = Text(tmp_path)
+    decoder = text.decoder("native", None if recipe is None else text.frozen(recipe))
+    decoder.admit(text.own_BT, STEPS)
+    outputs = []
+
+    def one(call: Any, calls: int) -> Any:
+        for at in range(3):
+            call(at)
+        outputs.append((call.kernel, call.outs[0].clone()))
+        return call
+
+    monkeypatch.setattr(fused_tuning, "captured", one)
+    monkeypatch.setattr(
+        fused_tuning, "interleaved", lambda graphs, calls, rounds: {name: [9.0 - int(name)] * 3 for name in graphs}
+    )
+    fused_tuning.tune(decoder, 2, 3)
+    assert decoder.attends[2] is outputs[-1][0] and len(outputs) > 1, "the last one was said to be the fastest"
+    assert all(torch.allclose(out, outputs[0][1], atol=1e-3) for _, out in outputs)
+    assert list(decoder.cuts()) == [2]
 
 
 def test_what_a_prefix_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
