@@ -8,8 +8,8 @@ step for step in FP16; a graph against the same steps without one. `compile`: ev
 many processes, into Triton's cache. `sweep`: stages/sweep.py and stages/saturation.py in directories of their own.
 `cell`: one timed cell of a complete request; `blocks`: ten blocks of two such cells, and what they say.
 `memory`: stages/memory.py on three recipes; `cartridge`: a shared prefix under the oracle, and what its arms hold;
-`cartridge-sweep`: decode steps over batch with a prefix stored once and copied (scripts/native_stages.py). Nothing that
-one section leaves is read by another.
+`cartridge-sweep`: decode steps over batch with a prefix stored once and copied; `cartridge-blocks`: complete requests
+behind it (scripts/native_stages.py). Nothing that one section leaves is read by another.
 Exit 1 if something is wrong.
 """
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import torch
-from native_stages import backend, cartridge, cartridge_sweep, memory, stage
+from native_stages import backend, cartridge, cartridge_blocks, cartridge_sweep, memory, stage
 
 from kassay import paths
 from kassay.backend import fused, fused_weights
@@ -195,9 +195,10 @@ def shared_sweep(out: Path, args: argparse.Namespace) -> int:
 
 SECTIONS: dict[str, Callable[[Path, argparse.Namespace], int]] = {
     "sweep": sweep, "cell": cell, "blocks": blocks, "cartridge-sweep": shared_sweep,
+    "cartridge-blocks": lambda out, args: cartridge_blocks(out, args.model, args.blocks),
     "memory": lambda out, args: memory(out, args.model), "cartridge": lambda out, args: cartridge(out, args.model),
 }  # fmt: skip
-OWN_FOLDER = ("memory", "cartridge", "cartridge-sweep")  # stages of the same name
+OWN_FOLDER = ("memory", "cartridge", "cartridge-sweep", "cartridge-blocks")  # stages of the same name
 
 
 def main() -> int:

@@ -181,3 +181,25 @@ def cartridge_sweep(out: Path, model: str, batches: list[int], repetitions: int)
         return 1
     fits = {"study": {"sweep": {"alpha": 0.05}}, "residuals": "log"}
     return stage(out, "saturation", fits, {"sweep": out / "sweep" / paths.RECORDS}, 60)
+
+
+def cartridge_blocks(out: Path, model: str, blocks: int) -> int:
+    """Complete requests behind a prefix: prompts of 256 tokens, 32 of output, three arms in fresh processes."""
+    params = {
+        "model": model, "sixteen": "fp16", "arms": ONCE, "orders": "williams", "blocks": blocks, "pilot_blocks": 0,
+        "batch": 64, "context_tokens": 256, "output_tokens": 32, "warmups": 1, "repetitions": 3, "seed": SEED,
+        "backend": backend(model, PREFIX),
+    }  # fmt: skip
+    if stage(out, "timing", params, {}, 500):
+        return 1
+    conditions = {
+        "cached_tokens": 0, "power_capped_percent": 100, "slowdown_percent": 0, "foreign_gpu_processes": 0,
+        "foreign_cpu_percent": 100, "drift_percent": 100, "valid_blocks": blocks,
+    }  # fmt: skip
+    family = ONCE[1:]
+    timing = {"blocks": blocks, "family": family, "alpha": 0.05, "interval_alpha": 0.05, "screen_ratio": 1.01,
+              "conditions": conditions}  # fmt: skip
+    pairs = {name: {"candidate": name, "control": ONCE[0]} for name in family}
+    study = {"name": "cartridge-native", "timing": timing, "comparisons": pairs}
+    inputs = {"timing": out / "timing" / paths.RECORDS, "orders": out / "timing" / "orders.json"}
+    return stage(out, "contrast", {"model": model, "study": study}, inputs, 60)
