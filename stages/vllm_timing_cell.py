@@ -13,6 +13,7 @@ from kassay.backend import vllm_prompts, workload
 from kassay.backend.vllm import Engine, Served
 from kassay.backend.vllm_arguments import Asked, cell_of
 from kassay.backend.vllm_geometry import model_folder
+from kassay.backend.vllm_passes import passes
 from kassay.kinds.timing import AFTER, BEFORE, TIMED, TimingCell
 from kassay.stage import Metrics, Stage, Unmet, main
 
@@ -90,8 +91,8 @@ def timing(stage: Stage, served: list[Served], prompts_BT: Any) -> TimingCell:
         ended_ns=[span.ended_ns for span in spans],
         request_tokens=[[request.output_tokens for request in one.requests] for one in served],
         prefilled_tokens=[span.prefilled_tokens for span in spans],
-        decode_steps=[span.decode_steps for span in spans],
-        full_steps=[span.full_steps for span in spans],
+        decode_steps=[passes(one.requests)[0] for one in served],
+        full_steps=[passes(one.requests)[1] for one in served],
         preemptions=[span.preemptions for span in spans],
         prompts_sha256=workload.rows_digest(prompts_BT),
         prompt_sha256s=[workload.rows_digest(row) for row in prompts_BT],

@@ -67,7 +67,8 @@ def run(stage: Stage, found: Found, limits: Limits) -> Metrics | Rejection:
         told = json.loads((directory / f"{ARM}.json").read_bytes())
         for gate in gates(pool, limits):
             arms[gate].append(ArmMemory(**told["held"]))
-        doubled.append(MemoryFinding(**told["parts"]))
+        if pool == SLOTS:
+            doubled.append(MemoryFinding(**told["parts"]))
         peaks += told["peaks"]
         stage.progress(done, len(planned), f"{arm}, {pool}")
     findings = [*audits(limits, arms), *doubled, *ceilings(limits, windows, peaks)]

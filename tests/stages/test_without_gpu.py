@@ -28,6 +28,16 @@ ENDS = {
     "cartridge-native": NATIVE,
     "int4-fusion": {"unmet": {"device", "grid"}, "blocked": {"law"}, "passed": {"freeze", "build", "report"}},
     "vllm-smoke": {"unmet": {"build"}, "blocked": {"calibrate", "smoke"}, "passed": {"freeze", "report"}},
+    "vllm-release": {
+        "unmet": {"build"},
+        "blocked": {"calibrate", "smoke", "scales", "timing", "ratio", "sweep", "saturation"},
+        "passed": {"freeze", "report"},
+    },
+    "vllm-serving": {
+        "unmet": {"build", "build-tool"},
+        "blocked": {"calibrate", "smoke", "scales", "serving", "verdict", "check-vllm", "check-aiperf"},
+        "passed": {"freeze", "freeze-tool", "report"},
+    },
     "vllm-study": {
         "unmet": {"build"},
         "blocked": {
