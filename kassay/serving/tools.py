@@ -3,7 +3,8 @@
     aiperf   NVIDIA's, in an environment of its own; measured with 0.13.0 (docs/findings/2026-11-30-serving.md). It
              exits 0 with 17 % failures, divides by its own token counts unless --use-server-token-count is given, and
              finds a local tokenizer only while HF_HUB_OFFLINE is not set.
-    vllm     `vllm bench serve` of the stack's own vLLM. Its gaps are scaled to the offered rate. Not run here yet.
+    vllm     `vllm bench serve` of the stack's own vLLM; run with 0.25.1 (docs/findings/2026-11-30-vllm-bench.md). Its
+             gaps are scaled to the offered rate, and are those of a Poisson process unless a burstiness is given.
 
 Both send greedy requests of a forced length from texts that we give them, each text once, in order where they can.
 """
@@ -25,6 +26,7 @@ from kassay.serving.loops import Load
 MS_PER_S = 1000
 VLLM_TOTALS = ("num_prompts", "completed", "total_output_tokens")
 VLLM_LISTS = ("output_lens", "ttfts", "itls", "errors", "start_times")  # of --save-detailed, one entry a request
+BURSTINESS = {"poisson": "1", "constant": "inf"}  # shape of the gamma distribution that vLLM draws gaps from
 DROPPED = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")  # aiperf then takes a folder for the name of a repository
 
 
@@ -93,7 +95,7 @@ def vllm_argv(program: Path, target: Target, load: Load, folder: Path, tokenizer
     if "concurrency" in load:
         asked["--max-concurrency"] = str(load["concurrency"])
     else:
-        asked["--request-rate"] = f"{load['per_s']:g}"
+        asked |= {"--request-rate": f"{load['per_s']:g}", "--burstiness": BURSTINESS[load["arrivals"]]}
     flags = ["--save-result", "--save-detailed", "--ignore-eos", "--disable-shuffle", "--skip-chat-template"]
     words = [word for pair in asked.items() for word in pair]
     return [str(program), "bench", "serve", *words, *flags]

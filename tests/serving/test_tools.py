@@ -164,3 +164,60 @@ def test_the_character_tokenizer_is_the_models_vocabulary(tmp_path: Path) -> Non
 def test_both_read_the_same_prompts(tmp_path: Path) -> None:
     tools.write_prompts(tmp_path, [Planned(request_id="a", prompt="x y")])
     assert json.loads((tmp_path / "prompts.jsonl").read_text()) == {"text": "x y", "prompt": "x y"}
+
+
+# --- what a real `vllm bench serve` 0.25.1 wrote of six requests to the in-tree server behind a proxy: one passed, one
+# stalled and was reset, one had a 500, one an empty stream, one was cut, one was reset. Errors are cut to their last
+# line and the tokenizer's place to its name, nothing else is changed (docs/findings/2026-11-30-vllm-bench.md).
+REAL = json.loads((Path(__file__).parent / "vllm-bench-0.25.1.json").read_text())
+
+
+def test_a_real_report_of_vllms_is_read_with_its_failures(tmp_path: Path) -> None:
+    (tmp_path / "vllm.json").write_text(json.dumps(REAL))
+    told = tools.read_vllm(tmp_path)
+    assert (told.complete, told.completed, told.failed, told.output_tokens) == (True, 1, 5, 8)
+    assert told.ttft_p50_s == pytest.approx(REAL["ttfts"][0])
+    assert told.latency_p50_s == pytest.approx(REAL["ttfts"][0] + sum(REAL["itls"][0]))
+    assert len(told.starts_s) == 6 and told.starts_s == sorted(REAL["start_times"])
+
+
+@pytest.mark.parametrize("name", [*tools.VLLM_LISTS, *tools.VLLM_TOTALS])
+def test_every_field_that_is_read_stands_in_the_real_report(name: str, tmp_path: Path) -> None:
+    assert name in REAL
+    (tmp_path / "vllm.json").write_text(json.dumps({key: value for key, value in REAL.items() if key != name}))
+    with pytest.raises(RunError, match=f"lacks `{name}`"):
+        tools.read_vllm(tmp_path)
+
+
+def test_a_cut_stream_has_times_and_is_a_failure_all_the_same(tmp_path: Path) -> None:
+    """The fifth request told a time to first token and three gaps before it broke off."""
+    assert REAL["ttfts"][4] > 0 and REAL["itls"][4] and REAL["errors"][4] and REAL["output_lens"][4] == 0
+    silent = {**REAL, "errors": [*REAL["errors"][:4], "", REAL["errors"][5]]}
+    (tmp_path / "vllm.json").write_text(json.dumps(silent))
+    assert tools.read_vllm(tmp_path).failed == 5, "an error that is not told is not taken for a success"
+
+
+def test_vllms_gaps_are_those_that_were_asked_for() -> None:
+    """Without a burstiness vLLM draws a Poisson process: its real run of a load of constant gaps was refused."""
+    for arrivals, shape in (("poisson", "1"), ("constant", "inf")):
+        load = {**OPEN, "arrivals": arrivals}
+        given = pairs(tools.vllm_argv(Path("/e/bin/vllm"), target_of(80), load, Path("/f"), Path("/t"), 7))
+        assert (given["--request-rate"], given["--burstiness"]) == ("4", shape)
+    assert "--burstiness" not in pairs(tools.vllm_argv(Path("/e"), target_of(80), CLOSED, Path("/f"), Path("/t"), 7))
+
+
+@pytest.mark.parametrize("load", [CLOSED, OPEN, {**OPEN, "arrivals": "constant"}])
+def test_vllms_own_parser_takes_every_word(load: dict[str, Any]) -> None:
+    """Where vLLM is installed: no option has another name there, and none is taken for another one."""
+    serve = pytest.importorskip("vllm.benchmarks.serve", reason="vLLM is not installed here", exc_type=ImportError)
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    argv = tools.vllm_argv(Path("/e/bin/vllm"), target_of(80), load, Path("/f"), Path("/t"), 7)
+    parser = FlexibleArgumentParser()
+    serve.add_cli_args(parser)
+    known = {word for action in parser._actions for word in action.option_strings}
+    assert {word for word in argv[3:] if word.startswith("--")} <= known
+    asked = parser.parse_args(argv[3:])
+    assert (asked.dataset_name, asked.custom_output_len, asked.num_prompts) == ("custom", 32, 3)
+    assert asked.ignore_eos and asked.save_detailed and asked.disable_shuffle and asked.skip_chat_template
+    assert asked.max_concurrency == load.get("concurrency") and asked.request_rate == load.get("per_s", float("inf"))
