@@ -1,6 +1,6 @@
 """The conditions around a timed cell: the host's, and those of each GPU that it runs on, right before and right after.
 
-    host    load, clock, time that its cores were busy, own processor time, thermal throttling   (kassay.host)
+    host    load, clock, temperature, busy time of its cores, own processor time, thermal throttling   (kassay.host)
     GPU     clocks, temperature, power, what holds clocks down and for how long, processes, memory in use   (NVML)
 
 Times that add up (busy, own, held down) are kept as they stand; what lies between `before` and `after` is a
@@ -40,13 +40,16 @@ POLICIES = {0: "power", 1: "thermal", 2: "sync_boost", 3: "board_limit", 4: "low
 def host_state(place: dict[str, Any], when: str) -> HostState:
     """The host now. `place` is load, block, pilot, position and recipe of the cell."""
     times, mhz, throttled = host.processor_times(), host.core_mhz(), host.throttle_count()
-    lacks = {"busy and stolen time": times, "clock of the cores": mhz, "thermal throttling": throttled}
+    temperature = host.temperature_c()
+    lacks = {"busy and stolen time": times, "clock of the cores": mhz, "temperature of the processor": temperature}
+    lacks |= {"thermal throttling": throttled}
     return HostState(
         **place,
         when=when,
         at_ns=time.monotonic_ns(),
         load_1min=host.load_1min(),
         core_mhz=mhz,
+        temperature_c=temperature,
         busy_s=None if times is None else times[0],
         stolen_s=None if times is None else times[1],
         own_s=host.own_time(),

@@ -1,7 +1,7 @@
 """What this machine is, for the manifest of a run and the identity of what was measured on it; and how it fares now.
 
 How it fares is Linux's word: /proc/stat for busy and stolen time (it counts in hundredths of a second for each core),
-/sys or /proc/cpuinfo for clocks, /sys for thermal throttling. What a host does not tell is None.
+/sys or /proc/cpuinfo for clocks, /sys for temperature and thermal throttling. What a host does not tell is None.
 """
 
 import functools
@@ -19,6 +19,8 @@ REDIRECTS = (
 ).split()
 
 PROC, SYS_CPU = Path("/proc"), Path("/sys/devices/system/cpu")
+SYS_HWMON = Path("/sys/class/hwmon")
+PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # Intel, AMD, AMD's other driver, Arm boards
 
 
 def usable_cpus() -> int:
@@ -103,6 +105,18 @@ def told_mhz(cores: set[int], proc: Path) -> list[float]:
         if told.get("processor", "").isdigit() and int(told["processor"]) in cores and "cpu MHz" in told:
             found.append(float(told["cpu MHz"]))
     return found
+
+
+def temperature_c(sys_hwmon: Path = SYS_HWMON) -> float | None:
+    """The hottest sensor of the processor in degrees Celsius; a virtual machine has none."""
+    found = []
+    for name in sys_hwmon.glob("hwmon*/name"):
+        try:
+            if name.read_text().strip() in PROCESSOR_SENSORS:
+                found += [int(sensor.read_text()) / 1000 for sensor in name.parent.glob("temp*_input")]
+        except (OSError, ValueError):
+            continue  # a sensor that cannot be read is none
+    return max(found, default=None)
 
 
 def throttle_count(sys_cpu: Path = SYS_CPU) -> int | None:

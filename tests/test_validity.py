@@ -199,6 +199,20 @@ def test_the_kernels_account_of_its_cores(tmp_path: Path) -> None:
     assert host.throttle_count(tmp_path) == 7
 
 
+def test_the_hottest_sensor_of_the_processor_is_its_temperature(tmp_path: Path) -> None:
+    assert host.temperature_c(tmp_path) is None, "a virtual machine has no sensor"
+    chips = {"nvme": [91000], "coretemp": [41000, 47500, 44000], "k10temp": [46000], "acpitz": [99000]}
+    for number, (chip, sensors) in enumerate(chips.items()):
+        folder = tmp_path / f"hwmon{number}"
+        folder.mkdir()
+        (folder / "name").write_text(f"{chip}\n")
+        for at, value in enumerate(sensors, start=1):
+            (folder / f"temp{at}_input").write_text(f"{value}\n")
+    assert host.temperature_c(tmp_path) == 47.5
+    (tmp_path / "hwmon1" / "temp2_input").write_text("\n")
+    assert host.temperature_c(tmp_path) == 46.0, "a chip that cannot be read whole is left out"
+
+
 class NVMLError(Exception):
     """As pynvml has it."""
 

@@ -33,8 +33,8 @@ def host(of: TimingCell, when: str, **changes: Any) -> HostState:
     own_s = (of.ended_ns[-1] - of.started_ns[0]) / NS if when == "after" else 0.0
     given: dict[str, Any] = {
         **place(of), "when": when, "at_ns": of.ended_ns[-1] if when == "after" else of.started_ns[0],
-        "load_1min": 0.4, "core_mhz": 2600.0, "busy_s": 5000.0 + own_s, "stolen_s": 1.0, "own_s": 3.0 + own_s,
-        "throttled": 0, "absent": [],
+        "load_1min": 0.4, "core_mhz": 2600.0, "temperature_c": None, "busy_s": 5000.0 + own_s, "stolen_s": 1.0,
+        "own_s": 3.0 + own_s, "throttled": 0, "absent": [],
     }  # fmt: skip
     return HostState(**given | changes)
 

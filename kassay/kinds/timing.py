@@ -67,7 +67,7 @@ class TimingCell(Record):
 class HostState(Record):
     """The host right before or right after a cell's repetitions; a number that it does not tell is null."""
 
-    schema: ClassVar[str] = "kassay.host_state/1"
+    schema: ClassVar[str] = "kassay.host_state/2"
 
     load: str = doc("Name of the cell's load.")
     block: int = doc("Number of the cell's block from 0; pilots have their own numbers.")
@@ -78,6 +78,7 @@ class HostState(Record):
     at_ns: int = doc("When, on the monotonic clock in nanoseconds.")
     load_1min: float = doc("One-minute load average of the host.")
     core_mhz: float | None = doc("Mean clock of the cores that the cell may run on, in MHz.")
+    temperature_c: float | None = doc("Hottest sensor of the processor in degrees Celsius.")
     busy_s: float | None = doc("Time that all cores of the host have been busy since it started, in seconds.")
     stolen_s: float | None = doc("Time that the host of a virtual machine took from its cores, in seconds.")
     own_s: float = doc("Processor time of the cell's process and of its ended children, in seconds.")

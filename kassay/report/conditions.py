@@ -118,6 +118,8 @@ def condition_words(report: Report) -> str:
     said += [f"others took {ranged([100 * share for share in foreign], 0)} % of a core"] if foreign else []
     clocks = [state.core_mhz for state in hosts if state.core_mhz]
     said += [f"cores at {ranged(clocks, 0)} MHz"] if clocks else []
+    heat = [state.temperature_c for state in hosts if state.temperature_c is not None]
+    said += [f"the processor at {ranged(heat, 0)} °C"] if heat else []
     states = [state for state in report.of(GpuState) if not state.pilot and state.when == AFTER]
     said += [f"GPU at {ranged(values, 0)} MHz" for values in [[s.sm_mhz for s in states if s.sm_mhz]] if values]
     said += [f"{ranged(values, 0)} °C" for values in [[s.temperature_c for s in states if s.temperature_c]] if values]

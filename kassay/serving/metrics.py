@@ -54,9 +54,14 @@ def ttft_s(answer: Answer) -> float | None:
 
 
 def tpot_s(answer: Answer) -> float | None:
-    """Time per output token after the first in seconds; None for one token, and where all tokens came in one piece."""
+    """Time per output token after the first in seconds; None for one token, and where all tokens came in one piece.
+
+    Raises InvalidData for a last token before the first: a negative time is averaged with nothing (bug case O21).
+    """
     if answer.status != OK or answer.output_tokens is None or answer.output_tokens < 2 or len(answer.token_ns) < 2:
         return None
+    if answer.token_ns[-1] < answer.token_ns[0]:
+        raise InvalidData(f"the last token of `{answer.request_id}` came before its first: its stamps are no times")
     return (answer.token_ns[-1] - answer.token_ns[0]) / NS_PER_S / (answer.output_tokens - 1)
 
 
