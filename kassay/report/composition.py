@@ -7,6 +7,7 @@ import numpy as np
 
 from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.timing import TIMED
+from kassay.report.composition_words import load_name
 from kassay.report.conditions import judged_part
 from kassay.report.drawing import INK, SERIES, SETTINGS, Drawing, context, drawn, figure
 from kassay.report.evidence import Report
@@ -45,12 +46,6 @@ def composition_section(report: Report) -> Markup:
     counting = [record for record in made if record.rhos]
     picture = placed(composition_figure(counting), CAPTION, block_table(counting)) if counting else None
     return section(anchor, heading, composition_table(made), picture, judged_part(report, CompositionRecord))
-
-
-def load_name(record: CompositionRecord) -> str:
-    """What was served."""
-    name = "" if record.load == TIMED else f", {one_line(record.load, 60)}"
-    return f"{one_line(record.model, 60)}{name}, batch {record.batch}, {record.context_tokens:,} tokens"
 
 
 def short_name(record: CompositionRecord) -> str:

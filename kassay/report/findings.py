@@ -15,6 +15,7 @@ from kassay.kv.accounting import of_cache
 from kassay.report.answers import answers_line, published
 from kassay.report.certified import planned_rows, row_of
 from kassay.report.comparisons import direct_line, matrix_line
+from kassay.report.composition_words import composition_line
 from kassay.report.evidence import Report
 from kassay.report.fusion_words import fusion_line
 from kassay.report.model import NOT_RUN, RunView
@@ -55,6 +56,8 @@ def verdicts(report: Report) -> dict[tuple[str, str], str]:
 def verdict_line(report: Report) -> str:
     """The one sentence that answers the study."""
     found = verdicts(report)
+    if not found and report.run.program("matrix"):
+        return matrix_line(report)
     if not found and (answers := answers_line(report) or serving_line(report)):
         return answers
     if not found:
@@ -97,6 +100,7 @@ def findings(report: Report) -> list[Finding]:
         ("oracle", Finding(topic="Numerics", text=numerics(report), anchor="oracle")),
         ("memory", Finding(topic="Memory", text=memory(report), anchor="memory")),
         ("contrast", Finding(topic="Speed", text=speed(report), anchor="timing")),
+        ("composition", Finding(topic="Composition", text=composition_line(report), anchor="composition")),
         ("serving", Finding(topic="Serving", text=serving_line(report), anchor="serving")),
         ("saturation", Finding(topic="Saturation", text=saturation(report), anchor="saturation")),
         ("fusion_law", Finding(topic="Fused INT4", text=fusion_line(report), anchor="fusion")),
