@@ -42,6 +42,7 @@ PREFIX: dict[str, Any] = {
 }  # fmt: skip
 ONCE = [name for name, arm in PREFIX["arms"].items() if not arm["copied"]]
 HEADS = (32, 8, 128)  # of Qwen3-8B
+LOGITS = 5e-3  # of the largest logit: FP16 arithmetic of two kinds
 Compile = tuple[str, str | None, int, int, int]  # own recipe, that of a prefix, tile, splits, batch
 
 
@@ -108,7 +109,12 @@ def memory(out: Path, model: str) -> int:
 
 
 def cartridge(out: Path, model: str) -> int:
-    """The route of a shared prefix under the oracle, arm by arm at once, then what each arm holds."""
+    """A model behind a prefix, the route under the oracle, arm by arm at once, then what each arm holds."""
+    torch.set_grad_enabled(False)
+    for row in (behind("native"), behind("k16v8-d")):
+        print(row, flush=True)
+        if not row["logit_error"] < LOGITS or not row["graph_equal"]:
+            return 1
     asked = {"documents": 4, "check_documents": 2, "contexts_tokens": [250], "decode_tokens": 16, "batch": 4}
     given = {"model": "robust", "sixteen": "fp16", "seed": SEED}
     host = {"checkpoint": "shipped", "compute": "fp32", "gpus": 0}
@@ -131,6 +137,49 @@ def cartridge(out: Path, model: str) -> int:
         "output_tokens": 32, "study_page_tokens": 8, "seed": SEED, "backend": backend(model, PREFIX),
     }  # fmt: skip
     return stage(out, "memory", {**params, **limits(equal_slots_blocks=None)}, {}, 150)
+
+
+def behind(prefix: str, tokens: int = 184, own: int = 40, steps: int = 24) -> dict[str, Any]:
+    """The shipped model behind a prefix, FP16: logits beside transformers' on what is stored, graph beside steps."""
+    from kassay.backend import fused, fused_arms, fused_prefix, fused_weights, reference
+    from kassay.kv.cache import Prefilled
+    from kassay.kv.plane import decode, encode, scale_of
+
+    device, page = torch.device("cuda"), int(PREFIX["page_tokens"])
+    model = reference.read(ROBUST, 4, torch.float16).to(device)
+    weights = fused_weights.read(ROBUST, torch.float16, device)
+    ids = torch.randint(100, (3, tokens), generator=torch.Generator().manual_seed(5))
+    own_BT = ids[1:, :own]
+
+    def stored(v_BHTD: torch.Tensor) -> torch.Tensor:
+        if prefix == "native":
+            return v_BHTD
+        scale = scale_of(v_BHTD.float().abs().amax(-1, keepdim=True))
+        return decode(encode(v_BHTD.float(), scale, "e4m3fn"), scale, "e4m3fn").half()
+
+    context = reference.prefill(model, ids[:1].to(device))
+    both = [(k.expand(2, -1, -1, -1), stored(v).expand(2, -1, -1, -1)) for k, v in context.operands]
+    cache = reference.made(model, recipe_named("native"), None, tokens + own)
+    cache.fill(Prefilled(operands=both))
+    model(own_BT[:, :-1].to(device), past_key_values=cache, use_cache=True)
+    wanted = model(own_BT[:, -1:].to(device), past_key_values=cache, use_cache=True).logits[:, -1].float()
+    operands = fused_arms.operands_of(weights, ids[0], "fp16")
+    outputs, errors = [], []
+    for graphs in (False, True):
+        frozen = fused_prefix.frozen(
+            recipe_named(prefix), operands, query_heads=weights.geometry.query_heads, page_tokens=page, scales=None
+        )
+        plan = fused.Plan(batch=2, row_tokens=own + steps, steps=steps, page_tokens=page)
+        decoder = fused.Decoder(weights, recipe_named("native"), plan, prefix=frozen)
+        decoder.admit(own_BT, steps)
+        errors.append(float((decoder.logits(2).float() - wanted).abs().max() / wanted.abs().max()))
+        for _ in range(0 if graphs else steps):
+            decoder.advance(2)
+        decoder.steps = 0 if graphs else steps
+        if graphs:
+            decoder.run(steps)
+        outputs.append(decoder.collect())
+    return {"prefix": prefix, "logit_error": max(errors), "graph_equal": bool(torch.equal(*outputs))}
 
 
 def compiled(job: Compile) -> None:
