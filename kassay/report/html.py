@@ -80,7 +80,7 @@ def page_sections(report: Report) -> dict[tuple[str, str], Markup]:
 # id, heading, the programs whose records it shows (the first decides whether it is there), and the section
 PARTS: tuple[tuple[str, str, tuple[str, ...], Callable[[Report], Markup]], ...] = (
     ("verdicts", "Verdicts", ("certify",), verdict_section),
-    ("gates", "Gates", ("certify", "quality"), gate_section),
+    ("gates", "Gates", ("certify", "quality", "vllm_quality"), gate_section),
     ("direct", "Direct comparisons", ("direct",), direct_section),
     ("matrix", "Matrix", ("matrix",), matrix_section),
     ("oracle", "Oracle", ("oracle",), oracle_section),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.stages.conftest import robust_scales, run_stage  # noqa: F401
+from tests.stages.test_file_tasks import inputs as given_inputs  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "plugins" / "vllm"))
 

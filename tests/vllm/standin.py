@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from kassay import paths
+from kassay import digest, paths
 from kassay.backend import reference
+from kassay.backend.vllm_arguments import sampling_arguments
 from kassay.kv.recipe import Recipe
 from kassay.stage import Stage
 from tests.vllm.test_arguments import engine
@@ -39,6 +40,10 @@ class StandIn:
     ) -> SimpleNamespace:  # fmt: skip
         """All requests, one after the other."""
         assert not warmup and forced == scored and not (forced and tokens)
+        for script in scripts:
+            sampling_arguments(
+                tokens, forced=forced, stops=stops, script=script, scored=scored
+            )  # refuses what vLLM ends
         rows = [self.one(list(prompt), list(script), tokens, stops)
                 for prompt, script in zip(prompts, scripts, strict=True)]  # fmt: skip
         requests = [
@@ -78,6 +83,9 @@ class Kept(Stage):
 
     def append(self, record: Any) -> None:
         self.records.append(record)
+
+    def input_sha256(self, name: str) -> str:
+        return digest.of_path(self.inputs[name])
 
     def progress(self, done: int, total: int, what: str) -> None:
         self.told.append((done, total))

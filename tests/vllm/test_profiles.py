@@ -131,8 +131,10 @@ def test_a_worker_s_cell_has_the_evidence_that_contrast_asks_for(monkeypatch: py
     import torch
     import vllm_timing_cell
 
-    params = {"model": "robust", "geometry": "", "arm": "k16v8-f", "block": 0, "pilot": False, "position": 0, "batch": 2,
-              "context_tokens": 3, "output_tokens": 4, "warmups": 1}  # fmt: skip
+    params = {
+        "model": "robust", "geometry": "", "arm": "k16v8-f", "block": 0, "pilot": False, "position": 0, "batch": 2,
+        "context_tokens": 3, "output_tokens": 4, "warmups": 1,
+    }  # fmt: skip
 
     def served(at: int, *late: int) -> Any:
         span = SimpleNamespace(started_ns=at, ended_ns=at + 5, prefilled_tokens=6, preemptions=0)

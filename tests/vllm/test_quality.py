@@ -11,17 +11,19 @@ import pytest
 import torch
 
 from kassay import paths
-from kassay.backend import text, vllm_quality
+from kassay.backend import reference, text, vllm_quality
 from kassay.backend.endpoints import Endpoints
 from kassay.backend.vllm import require_scripts
 from kassay.backend.vllm_arguments import sampling_arguments
 from kassay.backend.vllm_forcing import SCRIPT, Teacher
 from kassay.backend.vllm_quality import Questioner, cohorts, lacks, require_alike, require_felt, split
 from kassay.errors import KassayError
-from kassay.kinds.quality import Answer, DocumentLoss
+from kassay.kinds.quality import Answer, AnswerCounts, DocumentLoss, ItemLength
 from kassay.kinds.vllm import VllmCohort
 from kassay.kv.recipe import recipe_named
 from kassay.record import Writer
+from tests.stages.test_file_tasks import ENDPOINTS as FILES
+from tests.stages.test_given_model import QUALITY as GIVEN
 from tests.stages.test_model_stages import QUALITY, ROBUST
 from tests.vllm.standin import PREFILLED_NATS, Kept, StandIn, model_of
 
@@ -64,6 +66,36 @@ def test_answers_and_losses_are_those_of_the_reference(run_stage: Callable[..., 
     assert cohort.script_tokens == 2 * len(text.Characters().questions(
         "retrieval", split="development", seed=1, count=1, context_tokens=250)[0].question)  # fmt: skip
     assert stage.told[-1] == (9, 9)
+
+
+def test_files_and_a_tokenizer_s_texts_are_those_of_the_reference(
+    run_stage: Callable[..., Any], given_inputs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Items of several keys, problems of a file and windows of documents, with a checkpoint's own ends of text."""
+    monkeypatch.syspath_prepend(str(paths.ROOT / "stages"))
+    import vllm_quality_cell
+
+    asked = {**GIVEN, "recipes": ["native", "k8v8-d"], "endpoints": FILES}
+    ran = run_stage("quality", asked, given_inputs)
+    assert ran.code == 0, ran.stderr
+    words = vllm_quality_cell.words_of(given_inputs["model"])
+    model = reference.read(given_inputs["model"], 1, torch.float32)
+    for name in asked["recipes"]:
+        stage = Kept({**PARAMS, **asked, "batch": 3})
+        stage.inputs = given_inputs
+        endpoints = Endpoints(stage, words, vllm_quality_cell.positions_of(given_inputs["model"]))
+        Questioner(stage, endpoints, StandIn(model, recipe_named(name), name), name).run()
+        for kind, record in ((Answer, "answer"), (AnswerCounts, "answer_counts")):
+            wanted = sorted(one for one in map(json.dumps, ran.records(record)) if json.loads(one)["recipe"] == name)
+            assert sorted(json.dumps(json.loads(one.to_json())) for one in stage.of(kind)) == wanted
+        lengths = sorted(json.dumps(json.loads(one.to_json())) for one in stage.of(ItemLength))
+        assert lengths == sorted(map(json.dumps, ran.records("item_length")))
+        losses = {body["item_id"]: body["loss_nats"] for body in ran.records("document_loss") if body["recipe"] == name}
+        assert {one.item_id: one.loss_nats for one in stage.of(DocumentLoss)} == {
+            item: pytest.approx(found, abs=1e-4) for item, found in losses.items()
+        }
+    with pytest.raises(KassayError, match="the model has 1024 positions, and 1025 tokens are asked for"):
+        vllm_quality_cell.positions_of(given_inputs["model"])(1025)
 
 
 def test_what_is_prefilled_and_what_goes_through_the_cache() -> None:
