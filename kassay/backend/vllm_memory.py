@@ -41,7 +41,6 @@ from kassay.memory_records import (
 from kassay.memory_sources import Found, sources
 from kassay.record import read_kind
 from kassay.stage import Metrics, Rejection, Stage
-from kassay.telemetry import Window
 
 SLOTS = "slots"  # the pool at equal slots, whose phases are START and SERVE; that at equal bytes has one, BUDGET
 START, SERVE = "start", "serve"
@@ -115,14 +114,10 @@ def measure(stage: Stage, limits: Limits, geometry: Geometry, recipe: Recipe, ma
     """One arm's pool: `made()` starts its engine, which serves the prompts; everything around it is a record."""
     params = stage.params
     arm, pool, found = params["arm"], params["pool"], sources()
-    device: Any = None
-    windows: list[Window] = []
     peaks: list[int] = []
 
     def phase(name: str, work: Any) -> Any:
-        told, own = watched(stage, arm, name, found, limits, work)
-        windows.extend(own)
-        return told
+        return watched(stage, arm, name, found, limits, work)[0]  # its windows are records by then
 
     if pool == BUDGET:
         engine, served = phase(BUDGET, lambda: started_and_served(made, prompts, params["output_tokens"]))
