@@ -1,6 +1,7 @@
 """Try `vllm serve` and the sweep on a GPU, small: `python scripts/vllm-serve-trial.py --out DIR [--model DIR] [PART…]`.
 
 serve   stage `serving`: a native and a K16/V8 server of a shipped model, our client, closed and open loop
+older   the same on vLLM's older model runner (VLLM_USE_V2_MODEL_RUNNER=0), whose graphs are told otherwise
 check   stage `serving_check`: one K16/V8 server under our client and under `vllm bench serve`
 sweep   stage `vllm_sweep` at Qwen3-8B geometry with drawn weights: two arms, one round, few points
 plain   no stage: the command of plugins/vllm/README.md, with vLLM's own compilation and graphs, and some requests
@@ -50,8 +51,12 @@ SERVED: dict[str, Any] = {
         "engine": {**PLAIN, "pool_mib": 64, "sequences": 16, "graphs": [1, 2, 4, 8, 16], "lengths": "uneven"},
     },
 }  # fmt: skip
+OLDER = {arm: {**one, "variables": {"VLLM_USE_V2_MODEL_RUNNER": "0"}} for arm, one in ARMS.items()}
+SERVED_OLDER = {**SERVED, "vllm": {**SERVED["vllm"], "arms": OLDER}}
+SERVING = {"arms": list(ARMS), "blocks": 1, "pilot_blocks": 0, "lag_limit_s": 0.5}
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "serve": ("serving", {"arms": list(ARMS), "blocks": 1, "pilot_blocks": 0, "lag_limit_s": 0.5, "served": SERVED}),
+    "serve": ("serving", {**SERVING, "served": SERVED}),
+    "older": ("serving", {**SERVING, "served": SERVED_OLDER}),
     "check": ("serving_check", {"tool": "vllm", "arm": "k16v8-d", "tool_timeout_s": 200, "served": SERVED}),
     "sweep": ("vllm_sweep", {
         "model": "", "geometry": "qwen3-8b", "arms": ARMS, "rounds": 1, "contexts_tokens": [1024, 8192],
