@@ -5,6 +5,7 @@ again from the stamps, wins counted, the sign test summed with whole numbers, Ho
 the median is not drawn again here (kassay.audit.rederive does).
 """
 
+import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
@@ -34,6 +35,12 @@ def recount(run: Run, stage: Stage, told: compare.Compared) -> None:
     if raw is None:
         raise ValueError("the timing stage left no records")
     study, cells = stage.params["study"], cells_of(raw)
+    path = run.artifact(stage.inputs["orders"])
+    if path is None:
+        raise ValueError("the timing stage left no orders")
+    planned = json.loads(path.read_bytes())
+    for load, orders in ({"timed": planned["orders"]} | planned.get("guards", {})).items():
+        recount_design(told, load, cells[load], orders)
     good = {load: recount_blocks(told, raw, load, own, study["timing"], made) for load, own in cells.items()}
     recount_family(told, list(bodies(made, "contrast")), cells["timed"], good.get("timed", []), study)
     for guard in bodies(made, "guard"):

@@ -147,6 +147,20 @@ def recounted(made: Any, limits: dict[str, Any] | None) -> set[str]:
     return blocks.broken([asdict(cell) for cell in made.cells if cell.block == 1], around, limits)
 
 
+def test_a_cell_in_another_place_than_planned_is_found(run_dir: Path) -> None:
+    """Two cells of a block that change places: their rates are the same, the order was another one."""
+    path = run_dir / "stages" / "timing" / paths.RECORDS
+
+    def swapped(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        other = {0: 1, 1: 0}
+        return [one | {"position": other.get(one["position"], 2)} if one["block"] == 0 else one for one in bodies]
+
+    rewrite(path, swapped)
+    reseal(run_dir)
+    told = [f"{one.record}: {one.field}" for one in recount.run(files.load(run_dir))[1] if one.stage == "contrast"]
+    assert told == ["cells of timed: presence"]
+
+
 def test_an_edited_cell_and_an_edited_block_are_both_found(run_dir: Path) -> None:
     """A preemption written into a cell afterwards, digests made to fit: the block that counts should not have."""
     path = run_dir / "stages" / "timing" / paths.RECORDS
