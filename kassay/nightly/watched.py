@@ -14,8 +14,9 @@ from pathlib import Path
 
 from kassay.compare import metrics
 from kassay.kinds.matrix import MatrixRow
+from kassay.kinds.timing import TIMED as TIMED_LOAD
 from kassay.kinds.timing import BlockRecord, TimingCell
-from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
+from kassay.kinds.verdict import ContrastRecord, GateRecord, GuardRecord, SaturationRecord
 from kassay.nightly.rule import BYTES, COMPUTED, EQUAL, MEDIAN, PAIRED, RATE, TIMED, WORD, Rule, Value, of_gate
 from kassay.report.evidence import load_report
 
@@ -30,7 +31,6 @@ REPEATED: dict[str, tuple[str, ...]] = {
     "guard": ("median", "seen"),  # its study lets it decide nothing
     "saturation": ("ceiling_per_s", "half_batch", "state"),
 }
-TIMED_LOAD = "timed"  # that of a study's contrasts; guards have others
 NOT_FINITE = ("not finite", "nonfinite")
 
 
@@ -88,12 +88,14 @@ def counted_blocks(run_dir: Path) -> dict[str, list[int]]:
 
 
 def rates(run_dir: Path) -> dict[str, Metric]:
-    """Tokens per second of each arm: the median over its timed cells, the largest of its sweep."""
-    report = load_report(run_dir, ("timing", "saturation"))
+    """Tokens per second of each arm under each load: the median over its timed cells, the largest of its sweep."""
+    report = load_report(run_dir, ("timing", "saturation", "contrast"))
+    guards = {guard.guard for guard in report.of(GuardRecord)}
     cells: dict[str, list[float]] = {}
     for cell in report.of(TimingCell):
-        if not cell.pilot and cell.load == TIMED_LOAD:
-            cells.setdefault(f"timed {cell.model} {cell.recipe}: median_per_s", []).append(cell.rate_per_s())
+        if not cell.pilot and cell.load not in guards:
+            under = "" if cell.load == TIMED_LOAD else f"{cell.load} "
+            cells.setdefault(f"timed {under}{cell.model} {cell.recipe}: median_per_s", []).append(cell.rate_per_s())
     found = {name: statistics.median(values) for name, values in cells.items()}
     for fit in report.of(SaturationRecord):
         found[f"sweep {fit.model} {fit.recipe} {fit.context_tokens}: largest_per_s"] = max(fit.rates_per_s)
