@@ -17,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def ended(folder: Path, seconds: float, running: subprocess.Popen[bytes]) -> str
     return f"{told['word']} {told.get('reason', '')} {json.dumps(told.get('metrics', {}))}"[:1500]
 
 
-def plain(out: Path, model: Path) -> str:
+def plain(out: Path, model: Path, seconds: float) -> str:
     """The README's command, which compiles: what its engine says of itself, and whether requests are answered."""
     folder, port = out / "plain", process.free_port()
     folder.mkdir(parents=True)
@@ -116,7 +117,8 @@ def plain(out: Path, model: Path) -> str:
     words += ["--no-enable-prefix-caching", "--no-enable-chunked-prefill"]
     words += ["--additional-config", '{"kassay": {"recipe": "k16v8-d"}}']
     words += ["--host", process.HOST, "--port", str(port), "--served-model-name", "m", "--dtype", "float16"]
-    words += ["--max-model-len", "512", "--max-num-seqs", "8", "--gpu-memory-utilization", "0.2"]
+    words += ["--max-model-len", "512", "--max-num-seqs", "8"]
+    words += ["--kv-cache-memory-bytes", str(256 << 20), "--gpu-memory-utilization", "0.1"]  # others beside it
     words += ["--tokenizer", str(vllm_command.written_tokenizer(folder / "tokenizer", size))]
     words += ["--worker-extension-cls", EXTENSION]
     cell = cell_of(
@@ -127,7 +129,7 @@ def plain(out: Path, model: Path) -> str:
     target = Target(host=process.HOST, port=port, model="m", chat=False, output_tokens=32,
                     limits=Limits(connect_s=5, stall_s=60, request_s=90))  # fmt: skip
     sent = prompts.planned(seed=1, block="plain", load="plain", phase="requests", count=16, context_tokens=200)
-    with process.running(words, port=port, log=folder / "server.log", ready_timeout_s=240, grace_s=10,
+    with process.running(words, port=port, log=folder / "server.log", ready_timeout_s=seconds, grace_s=10,
                          environment=around) as server:  # fmt: skip
         answers = asyncio.run(closed_loop(target, sent, 8, lambda ended: None))
         told = vllm_told.call(port, ATTEST, arm="plain")
@@ -143,12 +145,12 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, "plain", []], default=[*PARTS, "plain"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--model", type=Path, default=ROOT / "data" / "models" / "robust")
-    parser.add_argument("--seconds", type=float, default=240, help="for each part")
+    parser.add_argument("--seconds", type=float, default=240, help="for all parts, or each in turn")
     parser.add_argument("--in-turn", action="store_true")
     options = parser.parse_args()
     out = options.out.resolve()
     inputs = {"model": options.model.resolve()}
-    left = []
+    left, until = [], time.monotonic() + options.seconds
     for part in options.parts:
         if part == "plain":
             continue
@@ -159,11 +161,11 @@ def main() -> None:
             left.append((part, *made))
     if "plain" in options.parts:
         try:
-            print(f"plain: {plain(out, inputs['model'])}", flush=True)
+            print(f"plain: {plain(out, inputs['model'], until - time.monotonic() - 30)}", flush=True)
         except KassayError as error:
             print(f"plain: {error}", flush=True)
     for part, folder, running in left:
-        print(f"{part}: {ended(folder, options.seconds, running)}", flush=True)
+        print(f"{part}: {ended(folder, max(1.0, until - time.monotonic()), running)}", flush=True)
 
 
 if __name__ == "__main__":

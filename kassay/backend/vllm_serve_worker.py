@@ -4,10 +4,13 @@
     POST /collective_rpc {"method": "kassay_attest", "kwargs": {"arm": "k16v8-f"}}
 
 The worker lives in the engine core's process, which no client reaches otherwise. The same live layers and tensors are
-asked as those of an engine in the cell's own process (kassay.backend.vllm_attest), and whichever backend serves. The
-development routes of vLLM run what they are told: such a server listens on loopback, for as long as its loads last.
+asked as those of an engine in the cell's own process (kassay.backend.vllm_attest), and whichever backend serves. What
+is told is of JSON's own types: at a subclass, such as torch's version, the thread that sends dies and the server hangs
+(one H200, 2026-11-30). The development routes of vLLM run what they are told: such a server listens on loopback, for as
+long as its loads last.
 """
 
+import json
 from dataclasses import asdict
 from typing import Any
 
@@ -25,11 +28,12 @@ class Told:
         """The engine as its live layers tell it, what the plug-in counted so far, and this process's own code."""
         record = engine_record(self, arm)
         ours = record.backend == "PagedBackend"
-        return {
+        told = {
             "engine": asdict(record),
             "counts": counted(plug_in_state().counts) if ours else None,
             "code": {name: digest.of_file(path) for name, path in loaded.code([paths.ROOT]).items()},
         }
+        return dict(json.loads(json.dumps(told)))
 
     def kassay_refill(self) -> dict[str, int]:
         """Draw all weights anew: vLLM's own drawn ones are so small that every cache gives the same tokens."""
