@@ -3,28 +3,30 @@
     <folder>/<session>/block-<block>-<position>-<arm>.jsonl     a cell that ended well: the records of a timed cell
 
 A session is one start of a host: its cells follow each other on one clock, and a block counts only if it is whole in
-one. Blocks of several sessions are put together as ratios, never as times. Ratios are those of stages/vllm_ratio.py;
-test, screen and verdict those of kassay.stats.blocks, where no certificate of quality means `descriptive`. For trials:
-the cells of a study are processes from the start (kassay.cell).
+one, has its evidence and broke none of LIMITS (kassay.validity). Blocks of several sessions are put together as ratios,
+never as times, and only where all cells served one load on engines that attest the same. Ratios are those of
+stages/vllm_ratio.py; test, screen and verdict those of kassay.stats.blocks, where no certificate of quality means
+`descriptive`. For trials: the cells of a study are processes from the start (kassay.cell).
 """
 
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kassay import conditions, digest, paths
+from kassay import conditions, digest, paths, validity
 from kassay.backend import vllm_prompts, workload
 from kassay.backend.vllm import Engine, Served
 from kassay.backend.vllm_arguments import Asked
 from kassay.backend.vllm_passes import passes
 from kassay.errors import KassayError
-from kassay.kinds.timing import AFTER, BEFORE, TIMED, TimingCell
-from kassay.kinds.vllm import VllmRatio, VllmRequest
+from kassay.kinds.timing import AFTER, BEFORE, TIMED, GpuState, HostState, TimingCell
+from kassay.kinds.vllm import VllmEngine, VllmRatio, VllmRequest
 from kassay.record import Writer, read_kind
 from kassay.stage import Unmet
 from kassay.stats.blocks import PlannedContrast, contrast_verdicts
@@ -35,6 +37,10 @@ WARM_TOKENS, WARM_PROMPT_TOKENS = 4, 300  # of the warm-up, which has one prompt
 ALPHA, SCREEN_RATIO = 0.05, 1.01
 UNCERTIFIED = "the weights are drawn: no quality is known, so there is no certificate"
 RATIO = "vllm_ratio"
+LIMITS: validity.Limits = {  # as in study decode-native: power holds clocks down in every large prefill of both arms
+    "cached_tokens": 0, "power_capped_percent": 100, "slowdown_percent": 0, "foreign_gpu_processes": 0,
+    "foreign_cpu_percent": None, "drift_percent": None,
+}  # fmt: skip
 
 Place = tuple[int, int, str]  # block, position, arm
 
@@ -123,6 +129,35 @@ def whole(session: Path, orders: Sequence[Order]) -> dict[int, list[Path]]:
     }
 
 
+def invalid(blocks: Mapping[int, Sequence[Path]]) -> list[validity.Fault]:
+    """Why blocks of a session do not count: cells that lack evidence, and conditions beyond LIMITS."""
+    files = [path for cells in blocks.values() for path in cells]
+    found = validity.Evidence(
+        cells=tuple(one for path in files for one in read_kind(path, TimingCell)),
+        hosts=tuple(one for path in files for one in read_kind(path, HostState)),
+        gpus=tuple(one for path in files for one in read_kind(path, GpuState)),
+    )
+    return validity.faults(found, LIMITS)
+
+
+def require_alike(files: Iterable[Path]) -> None:
+    """Raise KassayError unless all cells served one load, and the engines of each arm attest the same on one device."""
+    loads: dict[tuple[Any, ...], Path] = {}
+    engines: dict[str, tuple[dict[str, Any], Path]] = {}
+    for path in files:
+        for cell in read_kind(path, TimingCell):
+            sizes = (cell.model, cell.batch, cell.context_tokens, cell.output_tokens, cell.prompts_sha256)
+            loads.setdefault(sizes, path)
+        for engine in read_kind(path, VllmEngine):
+            told = asdict(engine) | {"events": []}  # their order is no property of it
+            first, where = engines.setdefault(engine.arm, (told, path))
+            if unlike := [name for name in told if False]:
+                raise KassayError(f"{path}: `{engine.arm}` has another {', '.join(unlike)} than in {where}")
+    if len(loads) > 1:
+        first_file, other, *_ = loads.values()
+        raise KassayError(f"{other}: another load than in {first_file}: their blocks are not put together")
+
+
 def ratios(session: Path, blocks: Mapping[int, Sequence[Path]], control: str) -> list[VllmRatio]:
     """What stages/vllm_ratio.py says of a session's whole blocks. Raises KassayError with its words if it failed."""
     directory = session / RATIO
@@ -146,25 +181,33 @@ def ratios(session: Path, blocks: Mapping[int, Sequence[Path]], control: str) ->
 
 
 def said(folder: Path, orders: Sequence[Order], control: str) -> dict[str, Any]:
-    """What all sessions under a folder say together. Raises KassayError without one, and for a block that two have."""
+    """What all sessions under a folder say together. Raises KassayError without one, and for a block that two have.
+
+    The same for cells of different loads or engines (`require_alike`).
+    """
     if not folder.is_dir():
         raise KassayError(f"{folder}: no blocks were run here", hint="scripts/vllm-trial.py blocks")
     by_block: dict[tuple[str, str], dict[int, float]] = {}
     capacity: dict[str, float] = {}
-    files: list[Path] = []
-    for session in sorted(path for path in folder.iterdir() if path.is_dir()):
-        blocks = whole(session, orders)
-        files += [path for cells in blocks.values() for path in cells]
-        for one in ratios(session, blocks, control) if blocks else []:
+    faults: list[validity.Fault] = []
+    found = {path: whole(path, orders) for path in sorted(folder.iterdir()) if path.is_dir()}
+    files = [path for blocks in found.values() for cells in blocks.values() for path in cells]
+    require_alike(files)
+    there = Counter(block for blocks in found.values() for block in blocks)
+    if twice := [block for block, count in there.items() if count > 1]:
+        raise KassayError(f"{folder}: block {min(twice)} is in several sessions")
+    for session, blocks in found.items():
+        own = invalid(blocks)
+        faults += own
+        counted = {block: blocks[block] for block in blocks if block not in {one.block for one in own}}
+        for one in ratios(session, counted, control) if counted else []:
             capacity[one.arm] = one.capacity_ratio
-            into = by_block.setdefault((one.endpoint, one.arm), {})
-            if twice := set(into) & set(blocks):
-                raise KassayError(f"{session}: block {min(twice)} is in another session too")
-            into |= dict(zip(blocks, one.ratios, strict=True))
-    run = sorted({block for found in by_block.values() for block in found})
+            by_block.setdefault((one.endpoint, one.arm), {}).update(zip(counted, one.ratios, strict=True))
+    run = sorted({block for made in by_block.values() for block in made})
     return {
         "planned_blocks": len(orders),
         "blocks": run,
+        "faults": [asdict(one) for one in faults],
         "control": control,
         "balance": asdict(balance_report([orders[block] for block in run])) if run else None,
         "contrasts": contrasts(by_block, control, len(orders)),
@@ -188,7 +231,7 @@ def contrasts(
         count = len(next(iter(found.values())))
         verdicts = contrast_verdicts(
             family, planned_blocks=count, alpha=ALPHA, interval_alpha=ALPHA, screen_ratio=SCREEN_RATIO,
-            invalid="" if count == planned else f"{count} of {planned} planned blocks were run",
+            invalid="" if count == planned else f"{count} of {planned} planned blocks count",
         )  # fmt: skip
         for one in verdicts:
             figures = one.figures()
@@ -217,6 +260,10 @@ def tokens(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
 def lines(found: Mapping[str, Any]) -> list[str]:
     """What `said` found, for a reader."""
     made = [f"blocks {found['blocks']} of {found['planned_blocks']}, capacity {found['capacity']}"]
+    for one in found["faults"]:
+        made.append(
+            f"block {one['block']} does not count: {one['rule']}, {one['recipe'] or 'the block'}: {one['said']}"
+        )
     for one in found["contrasts"]:
         blocks = len(one["ratios"] or [])
         made.append(

@@ -17,10 +17,12 @@ from kassay.kinds.vllm import VllmEngine, VllmRequest, VllmSpan
 from kassay.record import Record, read_kind
 from kassay.stage import Unmet
 from kassay.stats.orders import counterbalanced_orders
+from tests import timed
 from tests.vllm.test_arguments import engine
-from tests.vllm.test_ratio import MS, cell
+from tests.vllm.test_ratio import BATCH, MS, TOKENS, cell
 
 ARMS = ("flash-attn", "k16v8-f")
+ENDS = ("before", "after")
 STEP_MS = {"flash-attn": 12, "k16v8-f": 10}
 NATIVE: dict[str, Any] = {"value_format": "fp16", "scale_policy": "none", "token_layer_bytes": 512.0}
 POOLS = {
@@ -29,13 +31,26 @@ POOLS = {
 }
 
 
+def whole_cell(block: int, position: int, arm: str, step_ms: int, begin_ms: int, **changes: Any) -> list[Record]:
+    """A cell with all of its evidence: engine, stamps, a quiet host and GPU around it; `changes` of its timing."""
+    told, span, *requests = cell(arm, block, step_ms, begin_ms)
+    assert isinstance(told, TimingCell)
+    whole: dict[str, Any] = {
+        "position": position, "decode_steps": [TOKENS], "full_steps": [TOKENS], "pid": 100 * block + position,
+        "prompt_sha256s": [f"prompt {row}" for row in range(BATCH)],
+    }  # fmt: skip
+    told = replace(told, **whole | changes)
+    ends = [make(told, when) for make in (timed.host, timed.gpu) for when in ENDS]
+    return [POOLS[arm], told, *ends, span, *requests]
+
+
 def write(session: Path, orders: Any, blocks: range, steps: dict[str, int] = STEP_MS) -> None:
     """A session's cells, on one clock."""
     session.mkdir(parents=True)
     clock_ms = 1000
     for block in blocks:
         for position, arm in enumerate(orders[block]):
-            records = [POOLS[arm], *cell(arm, block, steps[arm], clock_ms)]
+            records = whole_cell(block, position, arm, steps[arm], clock_ms)
             save(vllm_blocks.file_of(session, (block, position, arm)), records)
             clock_ms += 1000
 
@@ -88,19 +103,80 @@ def test_cells_of_no_plan_and_blocks_of_two_hosts_are_refused(tmp_path: Path) ->
         vllm_blocks.said(tmp_path / "none", orders, "flash-attn")
     write(tmp_path / "one", orders, range(2))
     write(tmp_path / "two", orders, range(1, 2))
-    with pytest.raises(KassayError, match="block 1 is in another session too"):
+    with pytest.raises(KassayError, match="block 1 is in several sessions"):
         vllm_blocks.said(tmp_path, orders, "flash-attn")
     with pytest.raises(KassayError, match="the plan of 2 blocks has no such cell"):
         vllm_blocks.whole(tmp_path / "one", orders[::-1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"preemptions": [1]}, "preemption"),
+        ({"decode_steps": [TOKENS + 1]}, "schedule"),
+        ({"prefilled_tokens": [14]}, "cached_tokens"),
+        ({"request_tokens": [[TOKENS] * (BATCH - 1) + [TOKENS - 1]]}, "completion"),
+    ],
+)
+def test_a_block_that_lacks_evidence_or_breaks_a_limit_does_not_count(
+    tmp_path: Path, changes: dict[str, Any], rule: str
+) -> None:
+    orders = counterbalanced_orders(ARMS, 4)
+    write(tmp_path / "one", orders, range(4))
+    path = vllm_blocks.file_of(tmp_path / "one", (2, 0, orders[2][0]))
+    save(path, whole_cell(2, 0, orders[2][0], 10, 5000, **changes))
+    found = vllm_blocks.said(tmp_path, orders, "flash-attn")
+    assert found["blocks"] == [0, 1, 3] and [(one["block"], one["rule"]) for one in found["faults"]] == [(2, rule)]
+    assert of(found, "complete")["verdict"] == "invalidated"
+    assert any(line.startswith(f"block 2 does not count: {rule}") for line in vllm_blocks.lines(found))
+
+
+def test_somebody_else_on_the_gpu_and_conditions_that_lack_do_not_count(tmp_path: Path) -> None:
+    orders = counterbalanced_orders(ARMS, 4)
+    write(tmp_path / "one", orders, range(4))
+    for block in (0, 3):
+        path = vllm_blocks.file_of(tmp_path / "one", (block, 1, orders[block][1]))
+        records = whole_cell(block, 1, orders[block][1], 10, 2000 + 2000 * block)
+        gpu = next(one for one in records if isinstance(one, GpuState))
+        other = replace(gpu, processes=[{"pid": 7, "bytes": 1 << 30, "own": False}])
+        save(path, [one for one in [*records, other] if one is not gpu and (block or not isinstance(one, HostState))])
+    found = vllm_blocks.said(tmp_path, orders, "flash-attn")
+    assert found["blocks"] == [1, 2]
+    rules = {(one["block"], one["rule"]) for one in found["faults"]}
+    assert rules == {(0, "conditions"), (3, "foreign_gpu_processes")}
+
+
+def test_sessions_of_other_loads_and_other_engines_are_not_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = counterbalanced_orders(ARMS, 4)
+    write(tmp_path / "one", orders, range(2))
+    write(tmp_path / "two", orders, range(2, 4))
+    vllm_blocks.said(tmp_path, orders, "flash-attn")
+    path = vllm_blocks.file_of(tmp_path / "two", (3, 1, orders[3][1]))
+    right = path.read_bytes()
+    for changes in ({"prompts_sha256": "other"}, {"output_tokens": TOKENS + 1}, {"context_tokens": 6}):
+        save(path, whole_cell(3, 1, orders[3][1], 10, 4000, **changes))
+        with pytest.raises(KassayError, match=r"another load than in .*one.block-0"):
+            vllm_blocks.said(tmp_path, orders, "flash-attn")
+    path.write_bytes(right)
+    arm = orders[3][1]
+    others: list[dict[str, Any]] = [{"device": "another GPU"}, {"blocks": 99}, {"vllm": "0.26"}]
+    for changed in others:
+        with monkeypatch.context() as patched:
+            patched.setitem(POOLS, arm, replace(POOLS[arm], **changed))
+            save(path, whole_cell(3, 1, arm, 10, 4000))
+        with pytest.raises(KassayError, match=f"`{arm}` has another {next(iter(changed))} than in"):
+            vllm_blocks.said(tmp_path, orders, "flash-attn")
 
 
 def test_a_request_with_other_tokens_in_one_cell_is_named(tmp_path: Path) -> None:
     orders = counterbalanced_orders(ARMS, 2)
     write(tmp_path / "one", orders, range(2))
     path = vllm_blocks.file_of(tmp_path / "one", (1, 0, orders[1][0]))
-    timed, span, *requests = cell(orders[1][0], 1, 10, 3000)
-    requests[2] = replace(requests[2], output_sha256="other")
-    save(path, [POOLS[orders[1][0]], timed, span, *requests])
+    *before, last = whole_cell(1, 0, orders[1][0], 10, 3000)
+    assert isinstance(last, VllmRequest)
+    save(path, [*before, replace(last, output_sha256="other")])
     found = vllm_blocks.said(tmp_path, orders, "flash-attn")["tokens"]
     assert found[orders[1][0]]["requests_that_differ"] == [2] and not found[orders[1][0]]["same"]
     assert found[orders[1][1]]["same"]
