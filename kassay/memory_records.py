@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TypeVar
 
-from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemorySample, MemoryWindow
+from kassay.kinds.memory import AllocatorRecord, MemoryArm, MemoryGate, MemoryPart, MemorySample, MemoryWindow
 from kassay.kv.accounting import Held, accounted
 from kassay.kv.audit import (
     EQUAL_BLOCKS,
@@ -102,7 +102,11 @@ def answered(
     windows: Sequence[Window],
     found: Found,
 ) -> Metrics | Rejection:
-    """The gates as records, and the stage's answer."""
+    """The gates and what they compared as records, and the stage's answer."""
+    for gate, own in arms.items():
+        for arm in own:
+            body = {name: value for name, value in asdict(arm).items() if name != "arm"}
+            stage.append(MemoryArm(model=stage.params["model"], gate=gate, recipe=arm.arm, **body))
     slots = {(gate, arm.arm): arm.slots for gate, own in arms.items() for arm in own}
     for finding in findings:
         stage.append(

@@ -6,7 +6,8 @@
                directory alone; records, outcome and artifacts must be those that the run has
     recount    answers are read and scored again, losses and gains counted, bounds checked against their definition, and
                certificates put together; which timed blocks count, their ratios and verdicts, every row of a matrix
-               and rho, and served loads from every request; by code that shares nothing with kassay.stats or the stages
+               and rho, served loads from every request, and receipts of installed workers from engines, tokens and
+               comparisons; by code that shares nothing with kassay.stats or the stages
 
 Values are compared bit for bit. Where a number comes from a resampling, a special function or a fit, whose last digits
 may differ between processors, the tolerance of kassay.audit.compare is allowed, and how many values needed it is said.

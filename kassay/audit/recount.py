@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Any
 
 from kassay import paths
-from kassay.audit import Audited, Difference, blocks, compare, composed, matrix, served
+from kassay.audit import Audited, Difference, blocks, compare, composed, held, installed, matrix, served
 from kassay.audit.checks import Body, bodies, check, close
 from kassay.audit.files import Run
 from kassay.audit.gates import verdict_of, worst
@@ -202,4 +202,7 @@ COUNTED: dict[str, Callable[[Run, Stage, compare.Compared], None]] = {
     "composition": composed.recount,
     "serving": served.recount_loads,
     "serving_verdict": served.recount_verdicts,
+    "memory": held.recount,
+    "vllm_smoke": installed.recount,
+    "vllm_check": installed.recount,
 }

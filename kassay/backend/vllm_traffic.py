@@ -6,6 +6,7 @@ from kassay.backend import text as texts
 from kassay.backend import vllm_install, vllm_prompts
 from kassay.backend.vllm import Engine
 from kassay.backend.vllm_attest import effective
+from kassay.kinds.vllm import VllmOutput, VllmRest
 from kassay.stage import Stage
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def served(
     prompts = vllm_prompts.rows(text, split=SPLIT, seed=stage.params["seed"], lengths=lengths)
     tokens = stage.params["output_tokens"]
     spans: list[Any] = []
-    outputs, allocated = [], []
+    outputs: list[Any] = []
+    rests: list[VllmRest] = []
     for repetition in range(REPETITIONS):
         between = watch.between if watch and repetition == 0 else None
         one = engine.serve(
@@ -35,14 +37,22 @@ def served(
         )
         for record in (one.span, *one.requests):
             stage.append(record)
+        for index, row in enumerate(one.outputs):
+            stage.append(VllmOutput(arm=engine.arm, repetition=repetition, request=index, token_ids=list(row)))
+        rests.append(
+            VllmRest(
+                arm=engine.arm, repetition=repetition, free_blocks=engine.free_blocks(),
+                allocated_bytes=torch.cuda.memory_allocated(),
+            )
+        )  # fmt: skip
+        stage.append(rests[-1])
         spans.append(one.span)
         outputs.append(one.outputs)
-        allocated.append(torch.cuda.memory_allocated())
         stage.progress(repetition + 1, REPETITIONS, "repetitions")
     attested = engine.attest()
     stage.append(attested)
     stage.attest(engine.arm, **effective(attested))
     return vllm_install.Evidence(
         engine=attested, calibrated=calibrated, spans=spans, outputs=outputs, checks=watch.checks if watch else [],
-        free_blocks=engine.free_blocks(), allocated_bytes=allocated,
+        free_blocks=rests[-1].free_blocks, allocated_bytes=[one.allocated_bytes for one in rests],
     )  # fmt: skip

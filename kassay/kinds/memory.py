@@ -7,7 +7,8 @@ from kassay.record import Record, doc
 
 PHASE = (
     "Which work of the recipe: `fill` (the requests' cache), `blocks` (the study's, at equal slots) or `budget` (the "
-    "cache at equal bytes), or `prefill` and `decode` of a serving engine."
+    "cache at equal bytes, on vLLM from an engine's start to its last request); `prefill` and `decode` of a fused "
+    "decoder; `start` and `serve` of a vLLM engine."
 )
 
 
@@ -111,6 +112,23 @@ class AllocatorRecord(Record):
     pool_inactive_bytes: int | None = doc("Held and not in use in segments of the default pool.")
     graph_active_bytes: int | None = doc("In use in segments of private pools, which graphs have.")
     graph_inactive_bytes: int | None = doc("Held and not in use in segments of private pools.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryArm(Record):
+    """The cache of one recipe as a gate compares it, all of its slots in use."""
+
+    schema: ClassVar[str] = "kassay.memory_arm/1"
+
+    model: str = doc("Name of the model.")
+    gate: str = doc("`equal slots`, `equal blocks` or `equal bytes`.")
+    recipe: str = doc("Name of the recipe.")
+    slots: int = doc("Tokens that it has room for, over all sequences.")
+    planned_bytes: int = doc("Payload of these slots by the geometry's arithmetic, fixed scales included.")
+    payload_bytes: int = doc("Measured payload.")
+    backing_bytes: int = doc("Storages of keys, values and scales, each once.")
+    page_bytes: int = doc("Payload of what an equal budget must leave no room for: a page, or a whole sequence.")
+    tail_bytes: int = doc("What the allocator may take beyond the payload.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,6 +89,30 @@ class VllmSpan(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VllmOutput(Record):
+    """What one request of a checked engine generated, token by token."""
+
+    schema: ClassVar[str] = "kassay.vllm_output/1"
+
+    arm: str = doc("Name of the arm.")
+    repetition: int = doc("Number of the repetition from 0.")
+    request: int = doc("Number of the request from 0.")
+    token_ids: list[int] = doc("Ids of its tokens, in order.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmRest(Record):
+    """What a checked engine holds after a repetition, when no request is left."""
+
+    schema: ClassVar[str] = "kassay.vllm_rest/1"
+
+    arm: str = doc("Name of the arm.")
+    repetition: int = doc("Number of the repetition from 0.")
+    free_blocks: int = doc("Blocks that no request holds; vLLM's null block is none of them.")
+    allocated_bytes: int = doc("Bytes that torch has in tensors.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class VllmCohort(Record):
     """Items of one endpoint that one arm answered together, and what the scheduler and the plug-in did meanwhile."""
 

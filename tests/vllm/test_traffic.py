@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kassay.backend import vllm_prompts, vllm_traffic
+from kassay.kinds.vllm import VllmOutput, VllmRest
 from kassay.paths import ROOT
 
 ROBUST = ROOT / "data" / "models" / "robust"
@@ -57,7 +58,10 @@ def test_the_same_requests_twice_watched_the_first_time_only(watched: bool) -> N
     assert [len(row) for row in prompts] == [40 + 13 * index for index in range(len(vllm_traffic.ARRIVALS))]
     assert first["between"] is (watch.between if watch else None) and second["between"] is None
     assert (first["forced"], first["warmup"], first["arrivals"]) == (True, False, vllm_traffic.ARRIVALS)
-    assert stage.records[:4] == ["span 0", "request 0", "span 1", "request 1"] and seen.engine is stage.records[4]
+    tokens_of = [VllmOutput(arm="candidate", repetition=number, request=0, token_ids=[number]) for number in (0, 1)]
+    rests = [VllmRest(arm="candidate", repetition=n, free_blocks=7, allocated_bytes=0) for n in (0, 1)]
+    first_of = ["span 0", "request 0", tokens_of[0], rests[0]]
+    assert stage.records == [*first_of, "span 1", "request 1", tokens_of[1], rests[1], seen.engine]
     assert stage.attested["candidate"]["values"] == "e4m3fn"
     assert seen.outputs == [[[0]], [[1]]] and seen.checks == (["checked"] if watched else [])
     assert (seen.free_blocks, seen.calibrated, len(seen.allocated_bytes)) == (7, {"k": [1.0]}, 2)
