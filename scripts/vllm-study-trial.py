@@ -1,8 +1,9 @@
-"""Try the stages of a vLLM study on a GPU: `python scripts/vllm-study-trial.py quality,memory,timing --out DIR`.
+"""Try the stages of a vLLM study on a GPU: `python scripts/vllm-study-trial.py quality,memory,large,timing --out DIR`.
 
 quality  scales folded in the worker, then stages/vllm_quality.py on the shipped models: vLLM's own FlashAttention,
          K16/V8 and K8/V8 on the plug-in, targets and questions decoded through the cache; then stages/certify.py
 memory   stages/memory.py on vLLM: pools of equal slots and of equal bytes on the robust model
+large    the same at Qwen3-8B geometry, drawn weights: 17,000 blocks and 40 GiB, 32 requests of 8,192 tokens
 timing   few blocks of complete requests that read the certificates, and stages/contrast.py (needs `quality` before)
 
 Every stage is its own program in a directory of its own, as a run would ask it, and is to be read as one
@@ -39,6 +40,8 @@ ENGINE = {
     "graphs": [1, 2, 4, 8, 16, 24, 32], "prefix_caching": False, "chunked_prefill": False, "continued": "refuse",
     "lengths": "uneven", "cuts": None,
 }  # fmt: skip
+PLAIN = ("sixteen", "prefix_caching", "chunked_prefill", "continued", "cuts")
+GEOMETRY = "qwen3-8b"
 SMALL_GRAPHS = [32]
 SEED, CONTEXT_TOKENS, TARGETS = 20261205, 1000, 128
 MEMORY = {
@@ -203,7 +206,25 @@ class Trial:
             "reserved_ceiling_gib": 0, "seed": SEED,
         }  # fmt: skip
         inputs = {"model": self.model("robust"), "scales": self.scales("robust")}
-        made = self.stage("memory", "memory", params, inputs)
+        self.shown(self.stage("memory", "memory", params, inputs))
+
+    def large(self) -> None:
+        """Pools of the published worker study at its geometry."""
+        plain = {name: ENGINE[name] for name in PLAIN}
+        sizes = {"pool_mib": 4096, "sequences": 8, "sequence_tokens": 2048, "batched_tokens": 8192, "graphs": [8]}
+        asked = {"model": "", "geometry": GEOMETRY, "engine": plain | sizes | {"lengths": "uneven"}, "documents": 8,
+                 "context_tokens": 1536, "decode_tokens": 32, "seed": 20261020}  # fmt: skip
+        scales = self.stage("scales.geometry", "vllm_calibrate", asked, {}) / "scales.json"
+        params = {
+            "model": GEOMETRY, "geometry": GEOMETRY, "sixteen": "fp16", "backend": {"engine": "vllm"}, "arms": ARMS,
+            "engine": plain | {"lengths": "equal"}, "batch": 32, "context_tokens": 8192, "output_tokens": 8,
+            "study_memory": MEMORY | {"budget_gib": 40, "equal_slots_blocks": 17000}, "study_page_tokens": 16,
+            "budget_mib": 0, "device_ceiling_gib": 0, "reserved_ceiling_gib": 0, "seed": SEED,
+        }  # fmt: skip
+        self.shown(self.stage("large", "memory", params, {"scales": scales}))
+
+    def shown(self, made: Path) -> None:
+        """Parts, gates, windows and allocator of a stage of memory."""
         for line in (made / paths.RECORDS).read_text().splitlines():
             body = json.loads(line)
             if body["schema"].startswith(("kassay.memory_gate/", "kassay.memory_part/", "kassay.allocator/")):
@@ -216,8 +237,7 @@ class Trial:
         """Few blocks, which no sign test can make a gain of; what they say is told with the certificates."""
         params = {
             "model": "robust", "geometry": "", "arms": ARMS, "blocks": self.options.blocks, "pilot_blocks": 0,
-            "engine": {name: ENGINE[name] for name in ("sixteen", "pool_mib", "prefix_caching", "chunked_prefill",
-                                                       "continued", "cuts")} | {"lengths": "equal"},
+            "engine": {name: ENGINE[name] for name in (*PLAIN, "pool_mib")} | {"lengths": "equal"},
             "batch": 32, "context_tokens": 1024, "output_tokens": 64, "warmups": 1, "repetitions": 1, "seed": SEED,
         }  # fmt: skip
         certificates = self.out / "stages" / "certify" / "certificates.json"
@@ -232,7 +252,7 @@ class Trial:
 def main() -> None:
     """Import vLLM once, then the sections in their order."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sections", help="of quality, memory, timing, with commas")
+    parser.add_argument("sections", help="of quality, memory, large, timing, with commas")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--items", type=int, default=200, help="of retrieval and of arithmetic")
     parser.add_argument("--blocks", type=int, default=2)

@@ -36,12 +36,19 @@ def cell(stage: Stage, model: Path, pool_bytes: int) -> Asked:
     params: dict[str, Any] = stage.params
     arm = params["arms"][params["arm"]]
     fixed = arm["recipe"].endswith("-f") and arm["attention"] in ("plug-in", "fork")
+    engine = {**sizes_of(params), **params["engine"], "pool_mib": 0}
     asked = cell_of(
-        {**params["engine"], "pool_mib": 0}, model=str(model), dummy=bool(params["geometry"]), recipe=arm["recipe"],
-        attention=arm["attention"], scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False,
-        seed=params["seed"], variables=arm.get("variables") or {},
+        engine, model=str(model), dummy=bool(params["geometry"]), recipe=arm["recipe"], attention=arm["attention"],
+        scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False, seed=params["seed"],
+        variables=arm.get("variables") or {},
     )  # fmt: skip
     return replace(asked, pool_bytes=pool_bytes)
+
+
+def sizes_of(params: dict[str, Any]) -> dict[str, Any]:
+    """Sizes of an engine for the load, where the study says none: a step holds a prompt beside all decodes."""
+    tokens, batch = params["context_tokens"] + params["output_tokens"], params["batch"]
+    return {"sequences": batch, "sequence_tokens": tokens, "batched_tokens": tokens + batch, "graphs": [batch]}
 
 
 def prompts(stage: Stage, model: Path) -> list[list[int]]:

@@ -30,7 +30,7 @@ ENDS = {
     "vllm-smoke": {"unmet": {"build"}, "blocked": {"calibrate", "smoke"}, "passed": {"freeze", "report"}},
     "vllm-release": {
         "unmet": {"build"},
-        "blocked": {"calibrate", "smoke", "scales", "timing", "ratio", "sweep", "saturation"},
+        "blocked": {"calibrate", "smoke", "scales", "memory", "timing", "ratio", "sweep", "saturation"},
         "passed": {"freeze", "report"},
     },
     "vllm-serving": {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kassay import paths, plan, validity
-from kassay.backend import vllm_memory, vllm_quality
+from kassay import memory_limits, paths, plan, validity
+from kassay.backend import vllm_geometry, vllm_memory, vllm_quality
 from kassay.backend.vllm_arguments import cell_of, engine_arguments
 from kassay.backend.vllm_geometry import GEOMETRIES
 from kassay.config import compose, kconfig
@@ -49,6 +49,29 @@ def test_every_timed_arm_and_the_pool_that_holds_its_load(tmp_path: Path, monkey
         assert cell.graphs == (params["batch"],) and cell.dummy
         native_bytes = 4096 * GEOMETRIES[params["geometry"]]["num_hidden_layers"]
         assert cell.pool_bytes >= params["batch"] * cell.sequence_tokens * native_bytes, "the native arm would preempt"
+
+
+def test_memory_at_a_geometry_has_sizes_of_its_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(paths.ROOT / "stages"))
+    import vllm_memory_cell
+
+    params = stages_of("vllm-release", tmp_path / ".config")["memory"]
+    folder = vllm_geometry.model_folder(params["geometry"], tmp_path)
+    geometry = vllm_memory.geometry_of(folder)
+    assert (geometry.layers, geometry.kv_heads, geometry.head_dim) == (36, 8, 128)
+    limits = memory_limits.limits(params)
+    sizes = {"request_tokens": params["context_tokens"] + params["output_tokens"], "batch": params["batch"]}
+    slots: dict[str, int] = {}
+    for arm, own in params["arms"].items():
+        stage: Any = SimpleNamespace(params={**params, "arm": arm}, directory=tmp_path, inputs={"scales": "s"})
+        recipe = recipe_named(own["recipe"])
+        block = 16 * vllm_memory.token_bytes(geometry, recipe)
+        pool = vllm_memory.pool_bytes(vllm_memory.SLOTS, limits, geometry, recipe, **sizes)
+        cell = vllm_memory_cell.cell(stage, folder, pool)
+        assert pool == 17000 * block and engine_arguments(cell)["kv_cache_memory_bytes"] == pool
+        assert 1 + params["batch"] * -(-cell.sequence_tokens // 16) <= 17000, "the requests fit"
+        slots[arm] = vllm_memory.pool_bytes(vllm_memory.BUDGET, limits, geometry, recipe, **sizes) // block * 16
+    assert (slots["native"], slots["k16v8-f"]) == (291264, 388352), "the slots that the published study prints"
 
 
 def test_the_study_s_arms_its_cohorts_and_what_its_pools_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
