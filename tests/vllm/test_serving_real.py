@@ -1,12 +1,12 @@
 """The served engine's side inside vLLM's own classes, where vLLM 0.25.1 is installed; no model runs.
 
 Its parser takes our words, its worker our methods, its route hands them on, its encoder carries what they tell, and its
-metrics have the counters that are read.
+metrics have the counters that are read. Then its whole server serves, with no model behind it (tests.vllm.real_serve).
 """
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +17,16 @@ pytest.importorskip("vllm", reason="vLLM is not installed here")
 
 from kassay import paths
 from kassay.backend.vllm_serve_worker import ATTEST, EXTENSION, Told
+from kassay.kinds.serving import ServedLoad, ServerRun
+from kassay.kinds.vllm import VllmEngine
+from kassay.kinds.vllm_serving import VllmServer
 from kassay.kv.tasks import vocabulary
 from kassay.serving import vllm_command, vllm_told
-from tests.vllm.test_serving import asked
+from tests.vllm.test_serving import Served, asked, recounted, serve
 
 ROBUST = paths.ROOT / "data" / "models" / "robust"
+
+__all__ = ["serve"]  # a fixture
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -132,3 +137,30 @@ def test_its_detokenizer_gives_a_text_for_every_token(tmp_path: Path) -> None:
     for token in (100, vocabulary.SIZE, 70000, 151643, 151935, 50):
         made.update([token], False)
         assert len(made.get_next_output_text(False, True)) == 1, f"token {token} is no piece of a stream"
+
+
+def test_its_whole_server_is_attested_loaded_and_counted(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers of vLLM, each with its engine core in a process of its own, under both kinds of load."""
+    monkeypatch.setattr(vllm_command, "MODULE", "tests.vllm.real_serve")
+    closed = {
+        "name": "closed",
+        "concurrency": 4,
+        "context_tokens": 96,
+        "output_tokens": 8,
+        "requests": 12,
+        "warmups": 2,
+    }
+    opened = {**closed, "name": "open", "per_minute": 1200, "arrivals": "poisson"}
+    del opened["concurrency"]
+    stage = serve(loads=[closed, opened], ready_timeout_s=180)
+    loads, servers = stage.of(ServedLoad), stage.of(VllmServer)
+    assert [(one.completed, one.failed, one.empty, one.faults) for one in loads] == [(12, 0, 0, [])] * 4
+    assert all(one.tpot_s["n"] > 6 for one in loads), "outputs came in pieces"
+    assert [one.backend for one in stage.of(VllmEngine)] == ["FlashAttentionBackend", "PagedBackend"]
+    for one in servers:
+        assert (one.prompt_tokens, one.generated_tokens, one.cached_tokens) == (28 * 96, 28 * 8, 0)
+        assert (one.finished, one.preemptions, one.faults) == ({"length": 28}, 0, []) and one.steps >= 2 * 8
+    assert [(one.died, one.stopped_by) for one in stage.of(ServerRun)] == [(False, "TERM")] * 2
+    assert recounted(stage) == []
