@@ -28,7 +28,7 @@ from kassay.errors import KassayError
 from kassay.kernels.ceiling import copy_ceiling, gather_ceiling
 from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode, host_of
-from kassay.kernels.split import TILES, cut_of
+from kassay.kernels.split import cut_of, tiles_of
 from kassay.kernels.timing import Captured, captured, interleaved
 from kassay.kernels.tuned import precompile, tuned_cut
 from kassay.kernels.unfused import Unfused
@@ -137,7 +137,8 @@ def compile_all(args: argparse.Namespace, host: Host, workers: int) -> int:
     for heads, recipes, tuned, shapes in plan_of(args):
         for name in recipes:
             found = {cut_of(heads.shape(name), host, *size, uneven=False).tile for size in shapes}
-            jobs += [(heads, name, tile) for tile in (TILES if tuned else sorted(found, key=str))]
+            suiting = tiles_of(heads.shape(name))
+            jobs += [(heads, name, tile) for tile in (suiting if tuned else sorted(found, key=str))]
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         pool.map(precompile, jobs, chunksize=1)
     return len(jobs)

@@ -2,7 +2,8 @@
 
 FP16 and FP8 through its decode wrapper (fa2, tensor cores: without them a group of 4 is a third slower), FP16 through
 its prefill wrapper with one query a sequence (fa3). Each table is planned once, outside the timing; FP8 has a scale a
-component. What is not installed, or not built for this device, is absent with its reason.
+component, and its time holds the kernel of FlashInfer's own that multiplies the output by that of the values. What is
+not installed, or not built for this device, is absent with its reason.
 """
 
 from collections.abc import Callable, Iterator

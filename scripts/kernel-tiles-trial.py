@@ -1,18 +1,19 @@
-"""Tiles of the decode kernel beside those that kassay.kernels.split picks from, on a GPU; and the book of tuned cuts.
+"""Every cut of the decode kernels on a GPU, timed: what the rule of kassay.kernels.split is fitted to.
 
-    python scripts/kernel-tiles-trial.py [--out FILE.json] [--book FILE.json] [--shapes 32x8192,128x8192,8x32768]
+    python scripts/kernel-tiles-trial.py [--out FILE.json] [--book FILE.json] [--shapes 32x8192,…] [--others 32x8192,…]
 
-Needs what scripts/kernel-trial.py needs. K16/V16 and K16/V8 are searched over the tiles of kassay.kernels.split and
-over others; the best three of each go into one final, in turns. A ratio is the median over rounds of the time of the
-first, K16/V16's tuned one, over an arm's. Raw rounds go to FILE. Exit 1 if a launcher does not find what a book has.
+Needs what scripts/kernel-trial.py needs. Four recipes are timed over the tiles of kassay.kernels.split and over others,
+with the splits that the rule chooses from, at Qwen3-8B's attention (`--shapes`) and at other pages and heads
+(`--others`): the fastest of four replays of each, one after the other. FILE holds, for each shape, what
+tests/kernels/test_split.py reads: tile, splits that hold a token, microseconds. A line a recipe says the fastest cut
+and how far from it the rule's is. Exit 1 if a launcher does not find what the book has.
 """
 
 import argparse
 import json
 import multiprocessing
-import statistics
 import sys
-from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,80 +24,96 @@ import triton
 
 from kassay.errors import KassayError
 from kassay.kernels.launch import Decode, host_of
-from kassay.kernels.split import TILES, Cut, Tile, candidates
-from kassay.kernels.timing import captured, interleaved, microseconds
+from kassay.kernels.shape import LANES
+from kassay.kernels.split import MATRIX_ROWS, Cut, Tile, candidates, cut_of, tiles_of
+from kassay.kernels.timing import captured, microseconds
 from kassay.kernels.tuned import precompile
 from kassay.kernels.tuning import Book, key_of, source_version
 from kassay.kernels.workload import Calls, Heads, Pool
 
-HEADS = Heads(query_heads=32, kv_heads=8, head_dim=128, page_tokens=16)  # Qwen3-8B
-NAME = "k16v8-d"
+QWEN3_8B = Heads(query_heads=32, kv_heads=8, head_dim=128, page_tokens=16)
+OTHERS = (
+    replace(QWEN3_8B, page_tokens=8),
+    replace(QWEN3_8B, page_tokens=1),
+    replace(QWEN3_8B, page_tokens=32),
+    replace(QWEN3_8B, head_dim=64),
+    replace(QWEN3_8B, query_heads=28, kv_heads=4),
+)
+RECIPES = ("native", "k16v8-d", "k8v8-d", "k4v4-d")
 OTHER_TILES = tuple(Tile(tokens=tokens, warps=warps, stages=stages) for tokens, warps, stages in (
-    (32, 1, 4), (16, 1, 4), (64, 1, 3), (32, 2, 4), (64, 2, 4)))  # fmt: skip
-FINALISTS = 3
+    (128, 4, 2), (64, 4, 3), (64, 2, 2), (64, 1, 3), (64, 1, 2), (32, 2, 3), (32, 1, 4), (32, 1, 2), (16, 1, 4)
+))  # fmt: skip
+SHAPES = "32x8192,1x8192,128x8192,8x32768,1x1024,32x1024,8x8192,128x1024,8x1024,1x32768"
 CUDA = torch.device("cuda")
 
 
-def measure(pool: Pool, batch: int, tokens: int, book: Path) -> dict[str, Any]:
-    """One shape."""
-    calls, version = Calls(pool, [tokens] * batch), source_version(triton.__version__)
-    row: dict[str, Any] = {"batch": batch, "tokens": tokens, "tried_us": {}, "failed": {}, "found": True}
-    arms: dict[str, Callable[[int], object]] = {}
-    for name in ("native", NAME):
-        shape = HEADS.shape(name)
-        for label, tiles in (("", TILES), (" other", OTHER_TILES)):
-            times: dict[Cut, float] = {}
-            for cut in candidates(shape, pool.host, batch, tokens, tiles):
-                try:
-                    graph = captured(calls.ours(name, Decode(shape, pool.host, CUDA, batch, tokens, cut)), calls.calls)
-                    times[cut] = min(microseconds(graph, calls.calls, 4)[1:])
-                except (RuntimeError, KassayError) as error:  # shared memory
-                    row["failed"][f"{name} {cut}"] = str(error)[:200]
-            row["tried_us"] |= {f"{name}{label} {told(cut)}": us for cut, us in times.items()}
-            best = sorted(times, key=lambda cut: times[cut])[:FINALISTS]
-            for cut in best:
+def tiles(heads: Heads, name: str) -> list[Tile]:
+    """The rule's, and others that a recipe's pages and words allow."""
+    words = heads.head_dim // LANES[heads.shape(name).value_number]
+    others = [t for t in OTHER_TILES if t.tokens % heads.page_tokens == 0 and MATRIX_ROWS * t.warps <= words]
+    return tiles_of(heads.shape(name)) + others
+
+
+def measure(pool: Pool, batch: int, tokens: int, book: Path) -> tuple[dict[str, Any], bool]:
+    """One shape, and whether launchers find what the book has."""
+    calls, heads, found = Calls(pool, [tokens] * batch), pool.heads, True
+    row: dict[str, Any] = {**asdict(heads), "page": heads.page_tokens, "batch": batch, "tokens": tokens,
+                           "tried_us": {}, "failed": {}}  # fmt: skip
+    for name in RECIPES:
+        shape, times = heads.shape(name), {}
+        default = cut_of(shape, pool.host, batch, tokens, uneven=False)
+        for cut in [default, *candidates(shape, pool.host, batch, tokens, tiles(heads, name))]:
+            try:
                 kernel = Decode(shape, pool.host, CUDA, batch, tokens, cut)
-                arms[f"{name}{label} {told(cut)}"] = calls.ours(name, kernel)
-            if not label:
-                key = key_of(pool.host, shape, batch, tokens, version)
-                Book(book).keep(key, best[0], times[best[0]] * 1e-6)
-                taken = Decode(shape, pool.host, CUDA, batch, tokens, uneven=False, book=Book(book))
-                row["found"] &= taken.cut.tile == best[0].tile
-    graphs = {arm: captured(call, calls.calls) for arm, call in arms.items()}
-    row["rounds_us"] = interleaved(graphs, calls.calls, 21)
-    return row
+                graph = captured(calls.ours(name, kernel), calls.calls)
+                times[kernel.cut] = min(microseconds(graph, calls.calls, 4)[1:])
+            except (RuntimeError, KassayError) as error:  # shared memory
+                row["failed"][f"{name} {cut}"] = str(error)[:200]
+        best = min(times, key=lambda cut: times[cut])
+        row["tried_us"][name] = [[told(cut), cut.splits, round(us, 2)] for cut, us in times.items()]
+        key = key_of(pool.host, shape, batch, tokens, source_version(triton.__version__))
+        Book(book).keep(key, best, times[best] * 1e-6)
+        found &= Decode(shape, pool.host, CUDA, batch, tokens, uneven=False, book=Book(book)).cut.tile == best.tile
+        behind = times[Decode(shape, pool.host, CUDA, batch, tokens, default).cut] / times[best]
+        print(f"{heads} {batch}x{tokens} {name}: {times[best]:.1f} us with {told(best)} x{best.splits}, the rule's "
+              f"{told(default.tile)} x{default.splits} {behind:.3f}", flush=True)  # fmt: skip
+    return row, found
 
 
-def told(cut: Cut) -> str:
-    """A cut in a table."""
-    return f"{cut.tile.tokens},{cut.tile.warps},{cut.tile.stages} x{cut.splits}"
+def told(cut: Cut | Tile) -> str:
+    """A tile in a table: tokens of a step, warps, stages."""
+    tile = cut if isinstance(cut, Tile) else cut.tile
+    return f"{tile.tokens},{tile.warps},{tile.stages}"
+
+
+def sizes(text: str) -> list[tuple[int, int]]:
+    """`32x8192,1x1024` as batches and contexts."""
+    return [(int(batch), int(tokens)) for batch, tokens in (each.split("x") for each in text.split(",") if each)]
 
 
 def main() -> int:
-    """All shapes, a line each."""
+    """All shapes, a line a recipe."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--out", type=Path, default=Path("kernel-tiles-trial.json"))
     asked.add_argument("--book", type=Path, default=Path("kernel-book.json"))
-    asked.add_argument("--shapes", default="32x8192,128x8192,8x32768")
+    asked.add_argument("--shapes", default=SHAPES)
+    asked.add_argument("--others", default="32x8192")
     args = asked.parse_args()
-    shapes = [(int(batch), int(tokens)) for batch, tokens in (each.split("x") for each in args.shapes.split(","))]
-    jobs = [(HEADS, name, tile) for name in ("native", NAME) for tile in (*TILES, *OTHER_TILES)]
+    plan = [(QWEN3_8B, sizes(args.shapes)), *((heads, sizes(args.others)) for heads in OTHERS)]
+    jobs = [(heads, name, tile) for heads, shapes in plan if shapes for name in RECIPES for tile in tiles(heads, name)]
     with multiprocessing.get_context("spawn").Pool(14) as workers:
         workers.map(precompile, jobs, chunksize=1)
-    rows = []
+    rows, all_found = [], True
     with torch.no_grad():
-        slots = max(batch * tokens for batch, tokens in shapes)
-        pool = Pool(HEADS, ("native", NAME), slots, host_of(CUDA), CUDA)
-        for batch, tokens in shapes:
-            rows.append(measure(pool, batch, tokens, args.book))
-            args.out.write_text(json.dumps(rows))
-            base = next(iter(rows[-1]["rounds_us"].values()))
-            words = [
-                f"{arm} {statistics.median(a / b for a, b in zip(base, us, strict=True)):.4f}"
-                for arm, us in rows[-1]["rounds_us"].items()
-            ]
-            print(f"B {batch} T {tokens} {statistics.median(base):.1f} us: {'; '.join(words)}", flush=True)
-    return 0 if all(row["found"] for row in rows) else 1
+        for heads, shapes in [each for each in plan if each[1]]:
+            slots = max(batch * (tokens + heads.page_tokens) for batch, tokens in shapes)
+            pool = Pool(heads, RECIPES, slots, host_of(CUDA), CUDA)
+            for batch, tokens in shapes:
+                row, found = measure(pool, batch, tokens, args.book)
+                rows.append(row)
+                all_found &= found
+                args.out.write_text(json.dumps({"search": rows}))
+    return 0 if all_found else 1
 
 
 if __name__ == "__main__":

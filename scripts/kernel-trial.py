@@ -29,7 +29,7 @@ from kassay.errors import KassayError
 from kassay.kernels.ceiling import copy_ceiling, gather_ceiling
 from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode, host_of
-from kassay.kernels.split import TILES, Cut, Tile
+from kassay.kernels.split import Cut, Tile, tiles_of
 from kassay.kernels.timing import Captured, captured, interleaved
 from kassay.kernels.tuned import impossible, precompile, tuned_cut
 from kassay.kernels.tuning import Book
@@ -171,7 +171,7 @@ def run(args: argparse.Namespace, results: dict[str, Any], say: Say, left_s: Cal
     """All sections, until the deadline."""
     host = host_of(CUDA)
     results |= {"device": host.name, "torch": torch.__version__, "triton": triton.__version__, "argv": sys.argv[1:]}
-    jobs = [(QWEN3_8B, name, tile) for name in TIMED for tile in TILES]
+    jobs = [(QWEN3_8B, name, tile) for name in TIMED for tile in tiles_of(QWEN3_8B.shape(name))]
     sections = args.sections.split(",")
     if "check" in sections:
         jobs += [(heads, name, CHECKED_TILES[one]) for heads in (QWEN3_8B, *OTHERS) for name in FUSED for one in (0, 1)]

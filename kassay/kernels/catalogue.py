@@ -25,7 +25,7 @@ from kassay.kernels.device.write import write_pages
 from kassay.kernels.host import H200
 from kassay.kernels.launch import Decode, shape_of
 from kassay.kernels.shape import LEAST_ROWS, DecodeShape, supports
-from kassay.kernels.split import TILES, Cut
+from kassay.kernels.split import Cut, tiles_of
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
 from kassay.kv.recipe import NATIVE, RECIPES, recipe_named
 
@@ -86,7 +86,7 @@ def asked_and_stored(shape: DecodeShape) -> dict[str, str]:
 def attention(name: str, head_dim: int, splits: int, beside: int = 0) -> Compile:
     """Decode attention of one recipe, alone or beside a shared prefix."""
     shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
-    cut = Cut(tile=TILES[splits > 1], splits=splits)
+    cut = Cut(tile=tiles_of(shape)[splits > 1], splits=splits)
     decode = Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut, beside=beside)
     pointers = {
         **asked_and_stored(shape),

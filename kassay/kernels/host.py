@@ -29,6 +29,11 @@ class Host:
         """Whether a kernel may start while the one before it ends (programmatic dependent launch): sm_90."""
         return self.backend == "cuda" and self.capability >= 90
 
+    @property
+    def least_columns(self) -> int:
+        """Queries of the smallest tile of its matrix units, as Triton uses them."""
+        return 16 if self.backend == "hip" else 8
+
 
 INTERPRETER = Host(
     name="Triton's interpreter",

@@ -78,6 +78,8 @@ class Decode:
         require(host, shape)
         self.shape, self.host, self.device, self.batch, self.tokens = shape, host, device, batch, tokens
         self.cut = cut or chosen(shape, host, batch, tokens, uneven=uneven, book=book)
+        if self.cut.tile.tokens % shape.page_tokens:
+            raise KassayError(f"a step of {self.cut.tile.tokens} tokens is no whole pages of {shape.page_tokens}")
         self.chunk = chunk_of(tokens, self.cut.splits, self.cut.tile.tokens)
         used = -(-max(1, tokens) // self.chunk)  # whole steps may leave the last splits without a token
         self.cut = replace(self.cut, splits=used)
@@ -126,7 +128,7 @@ class Decode:
             "GROUP": shape.group,
             "FOLD": FOLDS[shape.value_number] if shape.recipe.policy == "dynamic" else 0,
             "SEVERAL": self.parts > 1,
-            "BLOCK_R": shape.rows,
+            "BLOCK_R": max(shape.rows, self.host.least_columns),
             "BLOCK_N": tile.tokens,
             "ASM": self.host.converts_e4m3,
             "WIDE": self.host.backend == "interpreter" and shape.recipe.sixteen == "bf16",

@@ -10,8 +10,9 @@ FORMATS: dict[Format, int] = {"fp16": 0, "bf16": 0, "e4m3fn": 1, "int8": 2, "int
 LANES = {0: 1, 1: 2, 2: 2, 3: 4}  # elements of a 16-bit word
 HEAD_DIMS = (64, 128)
 PAGES = (1, 8, 16, 32)
-MOST_ROWS = 64  # query heads of one program
-LEAST_ROWS = 16  # of a tensor-core tile
+MOST_ROWS = 32  # query heads of one program: 64 spill registers on sm_90
+LEAST_ROWS = 16  # of a tile of a prefix
+LEAST_COLUMNS = 8  # of a tensor-core tile, which queries are
 # A weight times a value's scale is FP16. The scale of the largest FP16 operand is 65504 / largest, and times 2^FOLD
 # it is 37,431, 33,012 and 37,431: below 65504. A usual value (1 to 10) leaves a scale times 2^FOLD near 1.
 FOLDS = {0: 0, 1: 8, 2: 6, 3: 2}
@@ -34,8 +35,8 @@ class DecodeShape:
 
     @property
     def rows(self) -> int:
-        """Rows of a tile of query heads: the power of two from the group, 16 to 64."""
-        return min(MOST_ROWS, max(LEAST_ROWS, 1 << (self.group - 1).bit_length()))
+        """Query heads of a tile: the power of two from the group, 8 to 32."""
+        return min(MOST_ROWS, max(LEAST_COLUMNS, 1 << (self.group - 1).bit_length()))
 
     @property
     def programs(self) -> int:

@@ -2,16 +2,22 @@
 
 A program reads one KV head of one sequence, so a batch has `units` = B * programs of them. S splits make S * units
 programs of ceil(T / S) tokens; the device holds `slots` = processors * residents at once, its waves being
-w = S * units / slots. Two things bound the time, in microseconds, and the larger of them is nearly it:
+w = S * units / slots. A processor that holds n programs has n * (stages - 1) * tokens of a step on their way to it,
+a row of keys and a row of values each. Two things bound the time, in microseconds, and the larger is nearly it:
 
-    stream = bytes / bandwidth * (floor(w) + max(w - floor(w), 0.9)) / w, without the quotient up to one wave
-    alone  = ceil(w) * (1 + steps of a program * (0.36 + 0.01 * tokens of a step / warps + 0.2 if warps > 1))
-    time   = (stream^7 + alone^7)^(1/7) + (0.5 + 4.1 * bytes of the parts / bandwidth, if there are several splits)
+    stream = (bytes / bandwidth + rows / 134,000) * (floor(w) + max(w - floor(w), 0.9)) / w, up to one wave without this
+             * (1 + 0.35 * (64 / bytes of a row)^2, if more than 530 tokens are on their way to a processor)
+    chain  = ceil(w) * (4 + steps of a program * (0.45 + 0.0087 * tokens of a step / warps + 0.07, of 4 warps 0.4))
+    time   = (stream^5 + chain^5)^(1/5) + (1.4 + 5.8 * bytes of the parts / bandwidth, if there are several splits)
 
-The numbers are fitted to 3,000 timings on one H200: docs/findings/2026-11-29-kernels.md, which says how far from the
-best cut its picks are. The formula knows no lengths: where they are uneven, splits of at most 2,048 tokens keep a long
-sequence from being waited for (more of them where these begin a second wave and leave it empty), and the tile is the
-first of the list. Plain Python.
+Few tokens on their way leave memory idle (chain); too many crowd it (stream): rows of 64 bytes then take 1.4 times as
+long, rows of 128 bytes 1.07 times. About 500 a processor do neither. In pages of one token a scale is read by four
+bytes: where keys and values have one, a step's tokens of a warp add 0.4 / 64 each to the stream (cause not known).
+
+The numbers are fitted to 2,500 timings on one H200: docs/findings/2026-11-30-decode-kernel-bars.md, which says how far
+from the best cut its picks are. The formula knows no lengths: where they are uneven, splits of at most 2,048 tokens
+keep a long sequence from being waited for (more of them where these begin a second wave and leave it empty), and the
+tile is the first of the list that cannot crowd a processor. Plain Python.
 """
 
 import math
@@ -23,12 +29,25 @@ from kassay.kernels.host import Host
 from kassay.kernels.shape import LANES, DecodeShape
 
 ENOUGH = 0.9  # of a wave: what a shorter last one costs
-REACHED = 0.935  # of the memory's own bandwidth, by the best kernel
+REACHED = 0.96  # of the memory's own bandwidth, by the bytes alone
+ROWS_PER_US = 134_000  # what a row costs beside its bytes
+CROWD = 530  # tokens on their way to a processor, from which rows of few bytes come slower
+CROWDED = 0.35  # how much, rows of 64 bytes
+UNCROWDED = 1.1  # that a tile may cost where lengths are uneven and a processor is full
+PROGRAM = 4.0  # of a chain: its program
+STEP, TOKEN = 0.45, 0.0087  # of a chain: each step, and each token of a warp
+MEETING = {1: 0.0, 2: 0.07, 4: 0.4}  # what the warps of a step wait for each other
+SHARP = 5  # how nearly the larger bound is the time
+MERGE, PARTS = 1.4, 5.8
+SCATTERED = 0.4 / 64  # what a token of a warp adds to the stream in pages of one token with two scales
+ALIKE = 1.02  # of the least estimate: of those the fewest splits
+LIVE = (1, 2, 4, 8)  # programs of a processor that splits are chosen for
 UNEVEN_TOKENS = 2048  # of a split where lengths are uneven
-ONE_WARP = 1.012  # what else a program of one warp costs
 MOST_SPLITS = 64
 QUARTERS = 4  # of a multiprocessor
-ASSUMED_REGISTERS = 168  # of a thread: 96 to 200 as compiled
+ASSUMED_REGISTERS = 168  # of a thread: 96 to 254 as compiled
+MOST_HELD = 80  # scores and accumulators of a thread, more of which spill on sm_90
+MATRIX_ROWS = 16  # of a tensor-core tile: tokens of a score, words of values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +67,24 @@ class Cut:
     splits: int
 
 
-# On sm_90: the best of each shape in a search over 25 tiles.
+# On sm_90: of 14 tiles in a search those without which some shape is more than 2 % slower.
 TILES = tuple(
     Tile(tokens=tokens, warps=warps, stages=stages)
-    for tokens, warps, stages in (
-        (128, 4, 3), (64, 4, 3), (64, 2, 3), (32, 1, 3), (32, 1, 2), (64, 1, 2), (32, 2, 3), (16, 1, 3),
-    )
-)  # fmt: skip
+    for tokens, warps, stages in ((128, 4, 3), (128, 2, 3), (64, 2, 3), (32, 1, 3), (16, 1, 3))
+)
+
+
+def tiles_of(shape: DecodeShape) -> list[Tile]:
+    """Those of TILES that suit: whole pages, a part of the values for every warp, and registers for all queries."""
+    words = shape.head_dim // LANES[shape.value_number]
+    found = []
+    for tile in TILES:
+        held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
+        wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0)
+        whole, part = tile.tokens % shape.page_tokens == 0, MATRIX_ROWS * tile.warps <= words
+        if whole and part and held <= MOST_HELD and not wide:
+            found.append(tile)
+    return found
 
 
 def residents(host: Host, registers: int, shared_bytes: int, warps: int) -> int:
@@ -75,21 +105,37 @@ def assumed_residents(host: Host, shape: DecodeShape, tile: Tile) -> int:
 
 
 def assumed_shared_bytes(shape: DecodeShape, tile: Tile) -> int:
-    """Shared memory of a program: stages - 1 tiles of keys and values, the queries, the weights, 1 KB of the rest."""
-    token = 2 * shape.head_dim // LANES[shape.key_number] + 2 * shape.head_dim // LANES[shape.value_number]
-    beside = 2 * shape.rows * (shape.head_dim + tile.tokens) + 1024
-    return max(1, tile.stages - 1) * tile.tokens * token + beside
+    """Shared memory of a program: tiles of keys, values and scales on their way, the queries, the weights.
 
-
-def filling(units: int, tokens: int, step: int, slots: int) -> list[int]:
-    """Numbers of splits to choose from: up to four on a full device, else what fills one wave, or twice or half of it.
-
-    More on a full device cost more than they fill: five were once 1.66 times the time of one.
+    One stage less than the pipeline has, but where four warps multiply 16 queries and more (wgmma).
     """
-    most = max(1, min(MOST_SPLITS, -(-tokens // step)))
-    one = slots // units
-    found = [1, 2, 3, 4] if one <= 1 else [1, max(1, one // 2), one, 2 * one]
-    return sorted({min(splits, most) for splits in found})
+    stages = tile.stages if tile.warps == 4 and shape.rows >= 16 else max(1, tile.stages - 1)
+    coming = stages * tile.tokens * (2 * row_bytes(shape) + 4 * scales(shape))
+    return coming + 2 * shape.rows * (shape.head_dim + tile.tokens)
+
+
+def row_bytes(shape: DecodeShape) -> int:
+    """Bytes of a head's keys or values of one token, their mean."""
+    return shape.head_dim // LANES[shape.key_number] + shape.head_dim // LANES[shape.value_number]
+
+
+def scales(shape: DecodeShape) -> int:
+    """Planes that have a scale for each token and head."""
+    return (shape.key_number != 0) + (shape.value_number != 0) if shape.recipe.policy == "dynamic" else 0
+
+
+def filling(units: int, host: Host, held: int, most: int) -> list[int]:
+    """Numbers of splits to choose from: what gives each processor 1 to 4 programs or all that it holds, and up to 3."""
+    found = {1, 2, 3} if units >= host.processors else {1}
+    found |= {host.processors * live // units for live in LIVE if live <= held}
+    return sorted({max(1, min(splits, most)) for splits in found})
+
+
+def crowding(shape: DecodeShape, tile: Tile, live: float) -> float:
+    """Time over the time without it, where a processor has so many programs' tokens on their way to it."""
+    if live * max(1, tile.stages - 1) * tile.tokens <= CROWD:
+        return 1.0
+    return 1.0 + CROWDED * float(min(1.0, (64 / row_bytes(shape)) ** 2))
 
 
 def quantization(waves: float) -> float:
@@ -104,13 +150,14 @@ def candidates(
     shape: DecodeShape, host: Host, batch: int, tokens: int, tiles: Sequence[Tile] | None = None
 ) -> list[Cut]:
     """Cuts to choose from: each tile that fits, of TILES unless others are given, with splits that fill the device."""
-    found = []
-    for tile in TILES if tiles is None else tiles:
+    found: dict[tuple[Tile, int], Cut] = {}
+    for tile in tiles_of(shape) if tiles is None else tiles:
         if assumed_shared_bytes(shape, tile) <= host.shared_bytes:
-            slots = host.processors * assumed_residents(host, shape, tile)
-            numbers = filling(batch * shape.programs, tokens, tile.tokens, slots)
-            found += [Cut(tile=tile, splits=splits) for splits in numbers]
-    return found
+            most = max(1, min(MOST_SPLITS, -(-tokens // tile.tokens)))
+            held = assumed_residents(host, shape, tile)
+            for splits in filling(batch * shape.programs, host, held, most):
+                found.setdefault((tile, chunk_of(tokens, splits, tile.tokens)), Cut(tile=tile, splits=splits))
+    return list(found.values())
 
 
 def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cut) -> float:
@@ -118,21 +165,27 @@ def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cu
     tile, bandwidth = cut.tile, REACHED * host.bytes_per_us
     chunk = chunk_of(tokens, cut.splits, tile.tokens)
     used = -(-tokens // chunk)
-    waves = used * batch * shape.programs / (host.processors * assumed_residents(host, shape, tile))
-    stream = batch * tokens * token_bytes(shape) / bandwidth * (quantization(waves) if waves > 1 else 1.0)
-    step = 0.36 + 0.01 * tile.tokens / tile.warps + (0.2 if tile.warps > 1 else 0.0)
-    alone = math.ceil(waves) * (1.0 + chunk / tile.tokens * step)
-    time = float((stream**7 + alone**7) ** (1 / 7))
+    programs, held = used * batch * shape.programs, assumed_residents(host, shape, tile)
+    waves = programs / (host.processors * held)
+    moved = batch * tokens * token_bytes(shape)
+    stream = moved / bandwidth + batch * tokens * shape.programs / ROWS_PER_US
+    stream *= crowding(shape, tile, min(programs / host.processors, held))
+    if waves > 1:
+        stream *= quantization(waves)
+    if shape.page_tokens == 1 and scales(shape) == 2:
+        stream *= 1 + SCATTERED * tile.tokens / tile.warps
+    step = STEP + TOKEN * tile.tokens / tile.warps + MEETING.get(tile.warps, MEETING[4])
+    chain = math.ceil(waves) * (PROGRAM + chunk / tile.tokens * step)
+    time = float((stream**SHARP + chain**SHARP) ** (1 / SHARP))
     if used > 1:
         parts = 8 * used * batch * shape.query_heads * shape.head_dim  # written and read, FP32
-        time += 0.5 + 4.1 * parts / bandwidth
-    return time * (ONE_WARP if tile.warps == 1 else 1.0)
+        time += MERGE + PARTS * parts / bandwidth
+    return time
 
 
 def token_bytes(shape: DecodeShape) -> int:
     """Bytes of codes that one token of one sequence has in all KV heads."""
-    words = shape.head_dim // LANES[shape.key_number] + shape.head_dim // LANES[shape.value_number]
-    return 2 * words * shape.kv_heads
+    return 2 * row_bytes(shape) * shape.kv_heads
 
 
 def cut_of(shape: DecodeShape, host: Host, batch: int, tokens: int, *, uneven: bool) -> Cut:
@@ -141,8 +194,12 @@ def cut_of(shape: DecodeShape, host: Host, batch: int, tokens: int, *, uneven: b
     if not cuts:
         raise KassayError(f"{host.name} has {host.shared_bytes} bytes of shared memory: no tile of ours fits")
     if not uneven:
-        return min(cuts, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
-    same = [cut for cut in cuts if cut.tile == cuts[0].tile]
+        estimates = {cut: estimate_us(shape, host, batch, tokens, cut) for cut in cuts}
+        near = [cut for cut, us in estimates.items() if us <= ALIKE * min(estimates.values())]
+        return min(near, key=lambda cut: (cut.splits, estimates[cut]))
+    full = {cut.tile: crowding(shape, cut.tile, assumed_residents(host, shape, cut.tile)) for cut in cuts}
+    tile = next((each for each, factor in full.items() if factor <= UNCROWDED), cuts[-1].tile)
+    same = [cut for cut in cuts if cut.tile == tile]
     fastest = min(same, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
     least = min(MOST_SPLITS, max(fastest.splits, -(-tokens // UNEVEN_TOKENS)))
     slots = host.processors * assumed_residents(host, shape, fastest.tile)

@@ -119,12 +119,17 @@ def test_a_launcher_takes_what_a_book_has_measured_and_the_rule_s_cut_else(tmp_p
     book.keep(key, kept, 1e-5)
     of_rule = cut_of(shape, INTERPRETER, 2, 80, uneven=True)
     assert Decode(shape, INTERPRETER, CPU, 2, 80, book=book).cut == kept != of_rule
-    for other in (
-        Decode(shape, INTERPRETER, CPU, 2, 80),
-        Decode(shape, INTERPRETER, CPU, 2, 80, uneven=False, book=book),
-        Decode(shape, INTERPRETER, CPU, 3, 80, book=book),
-    ):
+    for other in (Decode(shape, INTERPRETER, CPU, 2, 80), Decode(shape, INTERPRETER, CPU, 3, 80, book=book)):
         assert other.cut.tile == of_rule.tile
+    equal = Decode(shape, INTERPRETER, CPU, 2, 80, uneven=False, book=book)
+    assert equal.cut.tile == cut_of(shape, INTERPRETER, 2, 80, uneven=False).tile
+
+
+def test_a_step_of_a_part_of_a_page_is_refused() -> None:
+    shape = shape_of(case_of("native", (4, 2), 64, 32, [20]).layer, 4)
+    cut = Cut(tile=Tile(tokens=16, warps=1, stages=3), splits=1)
+    with pytest.raises(KassayError, match="a step of 16 tokens is no whole pages of 32"):
+        Decode(shape, INTERPRETER, CPU, 1, 80, cut)
 
 
 def test_calls_are_refused_by_name() -> None:

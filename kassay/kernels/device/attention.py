@@ -1,10 +1,9 @@
 """Paged split-KV decode attention, and the merge of its splits.
 
-Axes: R query heads of one KV head (rows of a tile, padded to at least 16), N tokens of a step, D head dim, C splits of
-a sequence.
+Axes: R query heads of one KV head (padded to at least 8), N tokens of a step, D head dim, C splits of a sequence.
 
 One program reads tokens [split * chunk, (split + 1) * chunk) of one sequence and one KV head, as
-kassay.kernels.device.walk says. The first page numbers are read before the length is known, within the table, and
+kassay.kernels.device.columns says. The first page numbers are read before the length is known, within the table, and
 looked at where they are the sequence's. Parts beside the splits (of a shared prefix) lie behind them, and are merged
 with them.
 """
@@ -13,7 +12,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kassay.kernels.device.walk import LN_2, asked, finish, store_rows, walk
+from kassay.kernels.device.columns import asked, finish, walk
+from kassay.kernels.device.walk import LN_2, store_rows
 
 
 @triton.jit(do_not_specialize=["chunk", "table_stride", "width", "splits"])
@@ -67,7 +67,7 @@ def attention_split(
     tokens_N = tl.arange(0, BLOCK_N)
     pages_ptr = table_ptr + b.to(tl.int64) * table_stride
     page_N = tl.load(pages_ptr + tl.minimum(first + tokens_N, width - 1) // PAGE)
-    first_page = tl.load(pages_ptr + first // PAGE)
+    first_page = tl.load(pages_ptr)
     last = tl.minimum(first + chunk, length)
 
     in_group_R = tile * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -83,12 +83,12 @@ def attention_split(
             gdc_wait()
         return
 
-    q0, q1, q2, q3, start_RN, logit_scale = asked(
+    q0, q1, q2, q3, start_NR, logit_scale = asked(
         q_ptr, rows_R, valid_R, k_scale_ptr, scale, D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE
     )
     m_R, l_R, a0, a1, a2, a3 = walk(
-        q0, q1, q2, q3, start_RN, logit_scale, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
-        pages_ptr, page_N, first_page, first, last, head,
+        q0, q1, q2, q3, start_NR, logit_scale, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
+        pages_ptr, page_N, first_page, first, last, length, head,
         KV_HEADS, D, PAGE, K_FORMAT, V_FORMAT, K_DYNAMIC, V_DYNAMIC, K_PAGE, V_PAGE, K_SCALE_PAGE, V_SCALE_PAGE,
         FOLD, BLOCK_R, BLOCK_N, ASM, RAISED,
     )  # fmt: skip

@@ -27,3 +27,9 @@ def beside_of(page, place, head, KV_HEADS: tl.constexpr, PAGE: tl.constexpr, STE
     else:
         at = page.to(tl.int64) * STEP + head * PAGE + place % PAGE
     return at
+
+
+@triton.constexpr_function
+def page_step(kv_heads: int, page_tokens: int, width: int, step: int) -> int:
+    """Elements from a page of a plane to its next; `width` of a token and head, 1 in a plane of scales."""
+    return step if step else page_tokens * kv_heads * width
