@@ -151,7 +151,7 @@ def require_alike(files: Iterable[Path]) -> None:
         for engine in read_kind(path, VllmEngine):
             told = asdict(engine) | {"events": []}  # their order is no property of it
             first, where = engines.setdefault(engine.arm, (told, path))
-            if unlike := [name for name in told if False]:
+            if unlike := [name for name in told if told[name] != first[name]]:
                 raise KassayError(f"{path}: `{engine.arm}` has another {', '.join(unlike)} than in {where}")
     if len(loads) > 1:
         first_file, other, *_ = loads.values()
