@@ -75,16 +75,20 @@ TILES = tuple(
 
 
 def tiles_of(shape: DecodeShape) -> list[Tile]:
-    """Those of TILES that suit: whole pages, a part of the values for every warp, and registers for all queries."""
+    """Those of TILES that suit: whole pages, a part of the values for every warp, and registers for all queries.
+
+    Where none has all three (INT4 values under more than 16 queries), warps read each other's part of the values too.
+    """
     words = shape.head_dim // LANES[shape.value_number]
-    found = []
-    for tile in TILES:
-        held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
-        wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0)
-        whole, part = tile.tokens % shape.page_tokens == 0, MATRIX_ROWS * tile.warps <= words
-        if whole and part and held <= MOST_HELD and not wide:
-            found.append(tile)
-    return found
+    found = [tile for tile in TILES if tile.tokens % shape.page_tokens == 0 and holds(shape, tile)]
+    return [tile for tile in found if MATRIX_ROWS * tile.warps <= words] or found
+
+
+def holds(shape: DecodeShape, tile: Tile) -> bool:
+    """Whether a thread's registers take scores and accumulators of all queries of a program."""
+    held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
+    wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0)
+    return held <= MOST_HELD and not wide
 
 
 def residents(host: Host, registers: int, shared_bytes: int, warps: int) -> int:

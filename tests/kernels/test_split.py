@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from kassay import paths
 from kassay.errors import KassayError
 from kassay.kernels.host import H200, INTERPRETER, Host
-from kassay.kernels.shape import FOLDS, DecodeShape, refusals, require, supports
+from kassay.kernels.shape import FOLDS, HEAD_DIMS, PAGES, DecodeShape, refusals, require, supports
 from kassay.kernels.split import (
     TILES,
     Cut,
@@ -29,7 +30,7 @@ from kassay.kernels.split import (
 )
 from kassay.kernels.tuning import Book, fastest, key_of, source_version
 from kassay.kv import formats
-from kassay.kv.recipe import recipe_named
+from kassay.kv.recipe import RECIPES, recipe_named
 
 FOUND = paths.ROOT / "docs" / "findings" / "2026-11-30-decode-kernel-bars.json"
 SEARCHED: list[dict[str, Any]] = json.loads(FOUND.read_text())["search"]
@@ -120,10 +121,24 @@ def test_every_tile_fits_an_h200_and_what_does_not_is_left_out() -> None:
         (shape(query=128), [(128, 4), (64, 2), (32, 1), (16, 1)]),  # 16 queries: 64 tokens of a warp spill
         (shape(query=256), [(128, 4)]),
         (shape(query=512), [(128, 4)]),
+        (shape("k4v4-d", query=568), [(128, 4)]),  # 71 queries of a KV head: no tile has a part for every warp
+        (shape("k4v4-d", query=568, dim=64, page=32), [(128, 4), (64, 2)]),
     ],
 )
 def test_tiles_suit_pages_values_and_registers(given: DecodeShape, suiting: list[tuple[int, int]]) -> None:
     assert [(tile.tokens, tile.warps) for tile in tiles_of(given)] == suiting
+
+
+@pytest.mark.parametrize("recipe", [one.name for one in RECIPES])
+def test_whatever_the_kernels_support_has_a_cut(recipe: str) -> None:
+    """Of any group: one query, and all 71 of a single KV head."""
+    for page, dim, query in product(PAGES, HEAD_DIMS, (1, 4, 8, 12, 16, 24, 32, 71)):
+        given = shape(recipe, query, 1, dim, page)
+        if not supports(H200, given):
+            continue
+        for uneven in (False, True):
+            cut = cut_of(given, H200, 2, 4096, uneven=uneven)
+            assert cut.tile.tokens % page == 0 and cut.tile in TILES
 
 
 def test_splits_give_every_processor_some_programs() -> None:
