@@ -8,7 +8,8 @@ plain   no stage: the command of plugins/vllm/README.md, with vLLM's own compila
 
 Each but the last is the stage itself, run from its request.json as the driver would, with this interpreter. All parts
 run at once, or one after another with --in-turn: then the sweep's times mean something. What each left lies in
-DIR/<part>; the last lines say how each ended. For a host without a framework environment: studies are the workflow's.
+DIR/<part>; the last lines say how each ended, and the exit status is 1 if one did not pass. For a host without a
+framework environment: studies are the workflow's.
 """
 
 import argparse
@@ -55,6 +56,7 @@ SERVED: dict[str, Any] = {
 OLDER = {arm: {**one, "variables": {"VLLM_USE_V2_MODEL_RUNNER": "0"}} for arm, one in ARMS.items()}
 SERVED_OLDER = {**SERVED, "vllm": {**SERVED["vllm"], "arms": OLDER}}
 SERVING = {"arms": list(ARMS), "blocks": 1, "pilot_blocks": 0, "lag_limit_s": 0.5}
+STOP_S = 60  # for a stage that is asked to stop: its servers have their grace
 PARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "serve": ("serving", {**SERVING, "served": SERVED}),
     "older": ("serving", {**SERVING, "served": SERVED_OLDER}),
@@ -102,7 +104,11 @@ def ended(folder: Path, seconds: float, running: subprocess.Popen[bytes]) -> str
         running.wait(seconds)
     except subprocess.TimeoutExpired:
         running.terminate()
-        running.wait()
+        try:
+            running.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
     outcome = folder / "outcome.json"
     told = json.loads(outcome.read_bytes()) if outcome.is_file() else {"word": "no outcome", "reason": "see stderr.log"}
     return f"{told['word']} {told.get('reason', '')} {json.dumps(told.get('metrics', {}))}"[:1500]
@@ -136,11 +142,12 @@ def plain(out: Path, model: Path, seconds: float) -> str:
     digest.write_json(folder / "told.json", {**told, "ready_s": server.ready_s, "answers": [vars(a) for a in answers]})
     engine = {name: told["engine"][name] for name in ("compilation", "compiled_modules", "graph_mode", "graph_batches")}
     good = sum(one.status == "ok" and one.output_tokens == 32 for one in answers)
-    return f"{good} of {len(answers)} requests answered, {engine}, {told['counts']}"
+    word = "passed" if good == len(answers) and told["engine"]["compiled_modules"] else "rejected"
+    return f"{word} {good} of {len(answers)} requests answered, {engine}, {told['counts']}"
 
 
-def main() -> None:
-    """Run the parts."""
+def main() -> int:
+    """Run the parts; 1 if one did not pass."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, "plain", []], default=[*PARTS, "plain"])
     parser.add_argument("--out", type=Path, required=True)
@@ -150,23 +157,29 @@ def main() -> None:
     options = parser.parse_args()
     out = options.out.resolve()
     inputs = {"model": options.model.resolve()}
-    left, until = [], time.monotonic() + options.seconds
+    left, said, until = [], dict[str, str](), time.monotonic() + options.seconds
+
+    def tell(part: str, how: str) -> None:
+        said[part] = how
+        print(f"{part}: {how}", flush=True)
+
     for part in options.parts:
         if part == "plain":
             continue
         made = started(part, out, inputs | ({"tool": tool(out)} if part == "check" else {}))
         if options.in_turn:
-            print(f"{part}: {ended(made[0], options.seconds, made[1])}", flush=True)
+            tell(part, ended(made[0], options.seconds, made[1]))
         else:
             left.append((part, *made))
     if "plain" in options.parts:
         try:
-            print(f"plain: {plain(out, inputs['model'], until - time.monotonic() - 30)}", flush=True)
+            tell("plain", plain(out, inputs["model"], until - time.monotonic() - 30))
         except KassayError as error:
-            print(f"plain: {error}", flush=True)
+            tell("plain", str(error))
     for part, folder, running in left:
-        print(f"{part}: {ended(folder, max(1.0, until - time.monotonic()), running)}", flush=True)
+        tell(part, ended(folder, max(1.0, until - time.monotonic()), running))
+    return int(not all(how.startswith("passed ") for how in said.values()))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
