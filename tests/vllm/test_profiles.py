@@ -124,6 +124,22 @@ def test_a_given_checkpoint_has_two_contexts_and_levels_that_add_up(tmp_path: Pa
     assert engine["sequence_tokens"] > 8192 + 128 and engine["batched_tokens"] >= engine["sequence_tokens"]
 
 
+def test_a_checkpoint_s_problems_and_documents_may_come_from_files(tmp_path: Path) -> None:
+    config, files = tmp_path / ".config", {"problems": tmp_path / "p.jsonl", "documents": tmp_path / "d.jsonl"}
+    for path in files.values():
+        path.write_text("{}\n")
+    symbols = {f"VLLM_STUDY_{name.upper()}_FILE": str(path) for name, path in files.items()}
+    kconfig.load_profile("vllm-study", {"VLLM_STUDY_MODEL": str(tmp_path), **symbols}, config)
+    composed = compose.compose(paths.ROOT / "workflows" / "vllm", kconfig.load(config), [])
+    quality = {stage.name: stage for stage in plan.build("vllm-study", "vllm", composed).stages}["quality.given"]
+    assert {name: quality.inputs[name] for name in files} == {name: f"tree:{path}" for name, path in files.items()}
+    problems = quality.params["endpoints"]["arithmetic"]
+    assert problems == {"measure": "gsm8k", "items": 1319, "context_tokens": None, "data": "problems",
+                        "answer_cap_tokens": 2048}  # fmt: skip
+    assert quality.params["endpoints"]["nll-long"]["data"] == "documents"
+    assert quality.params["engine"]["sequence_tokens"] > problems["answer_cap_tokens"]
+
+
 def test_passes_of_a_worker_are_those_of_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(paths.ROOT / "stages"))
     import vllm_timing_cell
