@@ -60,7 +60,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     argv = [sys.executable, str(paths.program("serving_server")), str(directory)]
     around = {**os.environ, "PYTHONPATH": str(paths.ROOT)}
     log = directory / "server.log"
-    with process.running(argv, port=found, log=log, ready_timeout_s=60, grace_s=5, environment=around) as server:
+    with process.running(argv, port=found, log=log, ready_timeout_s=60, grace_s=30, environment=around) as server:
         receipt = json.loads((directory / paths.RECEIPT).read_text())
         assert {"kassay/backend/server.py", "kassay/kv/cache.py"} <= set(receipt["code"]), "a killed one has it too"
         yield found

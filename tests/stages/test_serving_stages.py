@@ -31,7 +31,7 @@ def params(**changes: Any) -> dict[str, Any]:
         "largest_cohort": 2,
         "most_waiting": 8,
         "ready_timeout_s": 60,
-        "grace_s": 3,
+        "grace_s": 30,
         "connect_s": 5,
         "stall_s": 1.5,
         "request_s": 30,
