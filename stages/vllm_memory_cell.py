@@ -7,8 +7,8 @@ from typing import Any
 
 from kassay.backend import vllm_memory, vllm_prompts
 from kassay.backend.vllm import Engine, require_vllm
-from kassay.backend.vllm_arguments import Asked, cell_of
-from kassay.backend.vllm_geometry import model_folder
+from kassay.backend.vllm_arguments import Asked, arm_arguments, cell_of
+from kassay.backend.vllm_geometry import geometry_of, model_folder
 from kassay.kv.recipe import recipe_named
 from kassay.memory_limits import limits as limits_of
 from kassay.stage import Metrics, Stage, main
@@ -24,7 +24,7 @@ def run(stage: Stage) -> Metrics:
     params = stage.params
     model = model_folder(params["geometry"], stage.directory) if params["geometry"] else stage.inputs["model"]
     recipe = recipe_named(params["arms"][params["arm"]]["recipe"], params["sixteen"])
-    geometry, limits = vllm_memory.geometry_of(model), limits_of(params)
+    geometry, limits = geometry_of(model), limits_of(params)
     sizes = {"request_tokens": params["context_tokens"] + params["output_tokens"], "batch": params["batch"]}
     pool = vllm_memory.pool_bytes(params["pool"], limits, geometry, recipe, **sizes)
     made = partial(Engine, cell(stage, model, pool), params["arm"])
@@ -34,13 +34,10 @@ def run(stage: Stage) -> Metrics:
 def cell(stage: Stage, model: Path, pool_bytes: int) -> Asked:
     """What this arm's engine is asked for: a pool of exactly so many bytes."""
     params: dict[str, Any] = stage.params
-    arm = params["arms"][params["arm"]]
-    fixed = arm["recipe"].endswith("-f") and arm["attention"] in ("plug-in", "fork")
     engine = {**sizes_of(params), **params["engine"], "pool_mib": 0}
     asked = cell_of(
-        engine, model=str(model), dummy=bool(params["geometry"]), recipe=arm["recipe"], attention=arm["attention"],
-        scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False, seed=params["seed"],
-        variables=arm.get("variables") or {},
+        engine, model=str(model), dummy=bool(params["geometry"]), seed=params["seed"],
+        **arm_arguments(params["arms"][params["arm"]], stage.inputs),
     )  # fmt: skip
     return replace(asked, pool_bytes=pool_bytes)
 

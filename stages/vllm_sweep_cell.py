@@ -13,9 +13,9 @@ from kassay.backend import vllm_prompts
 from kassay.backend.prompts import check_prompts
 from kassay.backend.sweep_grid import planned_batches
 from kassay.backend.vllm import Engine
-from kassay.backend.vllm_arguments import Asked, cell_of
-from kassay.backend.vllm_geometry import model_folder
-from kassay.backend.vllm_sweep import PREFILL_TOKENS, WARMUPS, Point, elapsed_ns, geometry_of, held, require_short
+from kassay.backend.vllm_arguments import Asked, arm_arguments, cell_of
+from kassay.backend.vllm_geometry import geometry_of, model_folder
+from kassay.backend.vllm_sweep import PREFILL_TOKENS, WARMUPS, Point, elapsed_ns, held, require_short
 from kassay.errors import KassayError
 from kassay.kinds.timing import SweepCell
 from kassay.stage import Metrics, Stage, main
@@ -64,15 +64,13 @@ def asked(stage: Stage, folder: Path, plan: list[Point]) -> Asked:
     """One engine for all points: a graph for each batch, and room for the longest sequence of any."""
     params = stage.params
     arm = params["arms"][params["arm"]]
-    fixed = arm["recipe"].endswith("-f") and arm["attention"] == "plug-in"
     batches = sorted({point.batch for point in plan})
     longest = max(point.sequence_tokens for point in plan)
     step = max(PREFILL_TOKENS, longest) + max(batches)
     sizes = {"sequences": max(batches), "sequence_tokens": longest, "batched_tokens": step, "graphs": batches}
     return cell_of(
-        params["engine"] | sizes, model=str(folder), dummy=bool(params["geometry"]), recipe=arm["recipe"],
-        attention=arm["attention"], scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False,
-        seed=params["seed"],
+        params["engine"] | sizes, model=str(folder), dummy=bool(params["geometry"]), seed=params["seed"],
+        **arm_arguments(arm, stage.inputs),
     )  # fmt: skip
 
 

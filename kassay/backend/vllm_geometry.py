@@ -1,14 +1,18 @@
 """A model folder of a named geometry without weights: what `dummy` engines are started on, for speed alone.
 
+And what the layers of any folder store (`geometry_of`), read once for pools of memory and of sweeps.
+
 The numbers are those of the config.json of the repository named with them; weights are drawn (kassay.backend.vllm). A
 folder made so says in its name and its config that it is a geometry, and quality stages refuse dummy weights.
 """
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from kassay.errors import ConfigError
+from kassay.kv.geometry import Geometry
 
 GEOMETRIES: dict[str, dict[str, Any]] = {
     "qwen3-8b": {
@@ -43,3 +47,10 @@ def model_folder(name: str, under: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(GEOMETRIES[name], indent=1))
     return folder
+
+
+def geometry_of(folder: Path) -> Geometry:
+    """What the layers of a model store for each token, by its config.json. Raises ModelError for what none covers."""
+    from kassay.backend import checkpoint, structure
+
+    return structure.geometry_of(SimpleNamespace(config=checkpoint.config_of(folder)))

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from kassay.cell import run_cell
@@ -226,10 +225,3 @@ def allocated_bytes(device: Any) -> int:
     import torch
 
     return int(torch.cuda.memory_allocated(device))
-
-
-def geometry_of(model: Path) -> Geometry:
-    """What the model's layers store for each token, by its config.json."""
-    from kassay.backend import checkpoint, structure
-
-    return structure.geometry_of(SimpleNamespace(config=checkpoint.config_of(model)))

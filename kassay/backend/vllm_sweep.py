@@ -14,11 +14,9 @@ scheduler's counts, and they must agree. A request that was taken out, served in
 schedule than this is an error and no slow point.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from kassay.errors import KassayError
 from kassay.kinds.vllm import VllmRequest, VllmSpan
@@ -98,17 +96,6 @@ def require_short(point: Point) -> None:
             f"{point.context_tokens}, allowed are {LARGEST_DRIFT:.0%}",
             hint="take fewer or shorter windows: VLLM_SWEEP_REPETITIONS, VLLM_SWEEP_OUTPUT_TOKENS",
         )
-
-
-def geometry_of(folder: Path) -> Geometry:
-    """What a model's config.json says of its cache."""
-    told = json.loads((folder / "config.json").read_bytes())
-    heads = told["num_attention_heads"]
-    return Geometry(
-        layers=told["num_hidden_layers"],
-        kv_heads=told.get("num_key_value_heads", heads),
-        head_dim=told.get("head_dim") or told["hidden_size"] // heads,
-    )
 
 
 def held(points: Sequence[Point], geometry: Geometry, pool_bytes: int) -> list[Point]:

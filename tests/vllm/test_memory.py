@@ -12,6 +12,7 @@ import torch
 
 from kassay import memory_limits, paths
 from kassay.backend import vllm_holdings, vllm_memory
+from kassay.backend.vllm_geometry import geometry_of
 from kassay.errors import KassayError
 from kassay.kinds.memory import AllocatorRecord, MemoryGate, MemoryPart, MemoryWindow
 from kassay.kinds.vllm import VllmEngine, VllmRequest, VllmSpan
@@ -287,4 +288,4 @@ def test_without_vllm_memory_is_unmet(run_stage: Callable[..., Any], robust_scal
 
 
 def test_a_geometry_of_a_shipped_model_is_that_of_its_config() -> None:
-    assert vllm_memory.geometry_of(paths.ROOT / "data" / "models" / "robust") == GEOMETRY
+    assert geometry_of(paths.ROOT / "data" / "models" / "robust") == GEOMETRY

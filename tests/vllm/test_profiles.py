@@ -9,7 +9,7 @@ import pytest
 from kassay import memory_limits, paths, plan, validity
 from kassay.backend import vllm_geometry, vllm_memory, vllm_quality
 from kassay.backend.vllm_arguments import cell_of, engine_arguments
-from kassay.backend.vllm_geometry import GEOMETRIES
+from kassay.backend.vllm_geometry import GEOMETRIES, geometry_of
 from kassay.config import compose, kconfig
 from kassay.errors import KassayError
 from kassay.kv.recipe import recipe_named
@@ -57,7 +57,7 @@ def test_memory_at_a_geometry_has_sizes_of_its_load(tmp_path: Path, monkeypatch:
 
     params = stages_of("vllm-release", tmp_path / ".config")["memory"]
     folder = vllm_geometry.model_folder(params["geometry"], tmp_path)
-    geometry = vllm_memory.geometry_of(folder)
+    geometry = geometry_of(folder)
     assert (geometry.layers, geometry.kv_heads, geometry.head_dim) == (36, 8, 128)
     limits = memory_limits.limits(params)
     sizes = {"request_tokens": params["context_tokens"] + params["output_tokens"], "batch": params["batch"]}
@@ -94,7 +94,7 @@ def test_the_study_s_arms_its_cohorts_and_what_its_pools_hold(tmp_path: Path, mo
             engine_arguments(cell)
             assert not cell.dummy and max(cell.graphs) == params["batch"]
             longest = max(one["context_tokens"] for one in params["endpoints"].values()) + 128
-            native_bytes = vllm_memory.token_bytes(vllm_memory.geometry_of(robust), recipe_named("native"))
+            native_bytes = vllm_memory.token_bytes(geometry_of(robust), recipe_named("native"))
             assert cell.pool_bytes >= params["batch"] * longest * native_bytes, "a cohort would be preempted"
             assert cell.sequence_tokens > longest
             scales = found[f"scales.{model}"]

@@ -12,8 +12,8 @@ import pytest
 
 from kassay import digest, paths
 from kassay.backend.vllm_arguments import Asked, engine_arguments
-from kassay.backend.vllm_geometry import GEOMETRIES
-from kassay.backend.vllm_sweep import PREFILL_TOKENS, Point, elapsed_ns, geometry_of, held, require_short
+from kassay.backend.vllm_geometry import GEOMETRIES, geometry_of
+from kassay.backend.vllm_sweep import PREFILL_TOKENS, Point, elapsed_ns, held, require_short
 from kassay.errors import KassayError
 from kassay.kinds.timing import SweepCell
 from kassay.kinds.vllm import VllmRequest, VllmSpan
