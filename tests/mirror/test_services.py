@@ -206,10 +206,10 @@ def test_trackio_online(toy: Project, trackio_port: int, server: Server, monkeyp
     plant(monkeypatch, server)
     monkeypatch.delenv("HTTPS_PROXY")
     chosen = settings(TRACKIO=True, TRACKIO_MODE="online")
-    monkeypatch.setattr(driver, "FINISH_S", 2.0)
-    with socket.create_server(("127.0.0.1", 0)) as deaf:  # it accepts, and never says a word
+    with socket.create_server(("127.0.0.1", 0)) as deaf, monkeypatch.context() as short:
+        short.setattr(driver, "FINISH_S", 2.0)
         monkeypatch.setenv("TRACKIO_SERVER_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}")
-        went = Mirrored(toy, chosen)
+        went = Mirrored(toy, chosen)  # the server accepts, and never says a word
     assert (went.ended, health(went.directory)[-1].state) == (ENDED, "hung")
     for url, token, said in (
         (f"http://127.0.0.1:{trackio_port}", "wrong", "HTTPStatusError in `raise_for_status`"),
