@@ -8,7 +8,7 @@ from kassay.backend import inputs, vllm_prompts
 from kassay.backend import text as texts
 from kassay.backend.endpoints import NLL, Endpoints
 from kassay.backend.vllm import Engine, require_vllm
-from kassay.backend.vllm_arguments import Asked, cell_of
+from kassay.backend.vllm_arguments import Asked, arm_arguments, cell_of
 from kassay.backend.vllm_attest import effective
 from kassay.backend.vllm_quality import Questioner
 from kassay.errors import KassayError
@@ -36,12 +36,9 @@ def run(stage: Stage) -> Metrics:
 def cell(stage: Stage) -> Asked:
     """What this arm's engine is asked for: weights are loaded, never drawn."""
     params: dict[str, Any] = stage.params
-    arm = params["arms"][params["arm"]]
-    fixed = arm["recipe"].endswith("-f") and arm["attention"] in ("plug-in", "fork")
     return cell_of(
-        params["engine"], model=str(stage.inputs["model"]), dummy=False, recipe=arm["recipe"],
-        attention=arm["attention"], scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False,
-        seed=params["seed"], variables=arm.get("variables") or {},
+        params["engine"], model=str(stage.inputs["model"]), dummy=False, seed=params["seed"],
+        **arm_arguments(params["arms"][params["arm"]], stage.inputs),
     )  # fmt: skip
 
 

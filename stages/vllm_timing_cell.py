@@ -11,7 +11,7 @@ from typing import Any
 from kassay import conditions, digest
 from kassay.backend import vllm_prompts, workload
 from kassay.backend.vllm import Engine, Served
-from kassay.backend.vllm_arguments import Asked, cell_of
+from kassay.backend.vllm_arguments import Asked, arm_arguments, cell_of
 from kassay.backend.vllm_geometry import model_folder
 from kassay.backend.vllm_passes import passes
 from kassay.kinds.timing import AFTER, BEFORE, TIMED, TimingCell
@@ -51,13 +51,10 @@ def cell(stage: Stage) -> Asked:
     """What this arm's engine is asked for."""
     params = stage.params
     arm, geometry = params["arms"][params["arm"]], params["geometry"]
-    fixed = arm["recipe"].endswith("-f") and arm["attention"] in ("plug-in", "fork")
     return cell_of(
         params["engine"] | sizes_of(params),
         model=str(model_folder(geometry, stage.directory) if geometry else stage.inputs["model"]),
-        dummy=bool(geometry), recipe=arm["recipe"], attention=arm["attention"],
-        scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False, seed=params["seed"],
-        variables=arm.get("variables") or {},
+        dummy=bool(geometry), seed=params["seed"], **arm_arguments(arm, stage.inputs),
     )  # fmt: skip
 
 

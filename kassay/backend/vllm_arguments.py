@@ -84,6 +84,18 @@ def cell_of(engine: Mapping[str, Any], **given: Any) -> Asked:
     return Asked(**{**own, **fork, **given, **sizes})
 
 
+def arm_arguments(arm: Mapping[str, Any], inputs: Mapping[str, object]) -> dict[str, Any]:
+    """What an arm of a study gives its cell, in every stage alike: nothing of it is left out in one of them.
+
+    Input `scales` goes to recipes with fixed scales that are ours to give: vLLM's own backends have theirs.
+    """
+    given = arm["recipe"].endswith("-f") and arm["attention"] in ("plug-in", "fork")
+    return {
+        "recipe": arm["recipe"], "attention": arm["attention"], "variables": arm.get("variables") or {},
+        "scales": str(inputs["scales"]) if given else None, "observe": (), "calibrate": False,
+    }  # fmt: skip
+
+
 def require_real(scales: Mapping[str, Any]) -> None:
     """Raise KassayError for scales of drawn weights, where text or quality is looked at."""
     if scales.get("dummy", False):

@@ -17,7 +17,7 @@ from typing import Any
 from kassay import paths
 from kassay.backend.text import TOKENIZER_FILES
 from kassay.backend.vllm import require_vllm
-from kassay.backend.vllm_arguments import Asked, cell_of
+from kassay.backend.vllm_arguments import Asked, arm_arguments, cell_of
 from kassay.backend.vllm_attest import effective, lacks
 from kassay.backend.vllm_geometry import model_folder
 from kassay.backend.vllm_serve_worker import ATTEST, REFILL
@@ -55,13 +55,11 @@ def asked_of(stage: Stage, arm: str) -> Asked:
     """What an arm's engine is asked for."""
     told = stage.params["served"]["vllm"]
     one, geometry = told["arms"][arm], told["geometry"]
-    fixed = one["recipe"].endswith("-f") and one["attention"] == "plug-in"
     folder = model_folder(geometry, stage.directory / "served") if geometry else stage.inputs["model"]
     longest = max(load["context_tokens"] + load["output_tokens"] for load in stage.params["served"]["loads"])
     sizes = {"sequence_tokens": longest, "batched_tokens": longest + told["engine"]["sequences"]}
     return cell_of(
-        told["engine"] | sizes, model=str(folder), dummy=bool(geometry), **one,
-        scales=str(stage.inputs["scales"]) if fixed else None, observe=(), calibrate=False,
+        told["engine"] | sizes, model=str(folder), dummy=bool(geometry), **arm_arguments(one, stage.inputs),
         seed=stage.params["served"]["seed"] % 2**31,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kassay.backend import vllm_arguments, vllm_attest
-from kassay.backend.vllm_arguments import Asked, cell_of, engine_arguments, require_real
+from kassay.backend.vllm_arguments import Asked, arm_arguments, cell_of, engine_arguments, require_real
 from kassay.errors import KassayError
 from kassay.kinds.vllm import VllmEngine
 
@@ -86,6 +86,22 @@ def engine(**given: Any) -> VllmEngine:
         "prefix_caching": False, "chunked_prefill": False, "cuts": {}, "events": ["bound 0", "bound 1", "captured 8"],
     }  # fmt: skip
     return VllmEngine(**base | given)
+
+
+def test_an_arm_gives_every_stage_the_same_of_itself() -> None:
+    inputs = {"scales": "s.json"}
+    for recipe, attention, scales in (
+        ("k16v8-f", "plug-in", "s.json"), ("k16v8-f", "fork", "s.json"), ("k16v8-d", "plug-in", None),
+        ("k8v8-f", "flashinfer", None), ("native", "flash-attn", None),
+    ):  # fmt: skip
+        found = arm_arguments({"recipe": recipe, "attention": attention, "role": "candidate"}, inputs)
+        assert found == {"recipe": recipe, "attention": attention, "variables": {}, "scales": scales, "observe": (),
+                         "calibrate": False}  # fmt: skip
+    told = {"recipe": "k16v8-d", "attention": "plug-in", "variables": {"VLLM_USE_V2_MODEL_RUNNER": "0"}}
+    cell = cell_of(ENGINE, model="/m", dummy=False, seed=0, **arm_arguments(told, {}))
+    assert cell.variables == (("VLLM_USE_V2_MODEL_RUNNER", "0"),)
+    with pytest.raises(KeyError):
+        arm_arguments({"recipe": "k16v8-f", "attention": "plug-in"}, {})
 
 
 def test_an_engine_that_is_not_what_was_asked_for_does_not_count() -> None:
