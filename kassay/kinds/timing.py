@@ -146,7 +146,10 @@ class SweepCell(Record):
     warmups: int = doc("How many of the first measurements are warm-ups, excluded from the fit.")
     elapsed_ns: list[int] = doc("Duration of each measurement in nanoseconds, warm-ups included.")
     prompts_sha256: str = doc("Digest of the token ids of all prompts; all prompts differ.")
-    shared_prefix_tokens: int = doc("Longest prefix that two prompts share, in tokens; below 16, a page of a cache.")
+    shared_prefix_tokens: int = doc(
+        "Longest prefix that two prompts share, in tokens; below 16, a page of a cache. A prefix that a study has all "
+        "requests share is not in it, nor in the prompts' digest."
+    )
 
     def rate_per_s(self, elapsed_ns: float) -> float:
         """Decode rate over all sequences, in tokens per second, of a measurement that took `elapsed_ns`."""
