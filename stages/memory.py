@@ -12,7 +12,6 @@ engine of each arm and pool (kassay.backend.vllm_memory).
 """
 
 from collections import defaultdict
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -34,7 +33,6 @@ from kassay.memory_records import (
     FILL,
     GATES,
     answered,
-    append_allocator,
     append_parts,
     audits,
     ceilings,
@@ -105,7 +103,7 @@ def measured(
         work = partial(filled, loaded, recipe, scales, *asked, read=phase == FILL)
         (cache, held), own = watched(stage, recipe.name, phase, found, limits, work)
         windows += own
-        peaks += allocator(stage, recipe.name, phase, loaded.device)
+        peaks += holdings.reserved_peaks(stage, recipe.name, phase, loaded.device)
         if phase == FILL:
             append_parts(stage, recipe.name, held)
         arms[GATES[phase]] = arm_of(loaded.model, recipe, cache, slots, limits.page_tokens)
@@ -128,14 +126,6 @@ def filled(
     if loaded.device.type == "cuda":
         torch.cuda.synchronize(loaded.device)
     return cache, [*holdings.cache_held(cache), *scratch]
-
-
-def allocator(stage: Stage, recipe: str, phase: str, device: torch.device) -> list[int]:
-    """The allocator's numbers of a phase as a record; its reserved peak, if it has one."""
-    absent = holdings.absent_allocator(device)
-    numbers = None if absent else asdict(holdings.allocator_state(device))
-    append_allocator(stage, recipe, phase, str(device), absent, numbers)
-    return [] if numbers is None else [numbers["reserved_peak_bytes"]]
 
 
 def phases(params: dict[str, Any], limits: Limits, model: Any, recipe: Recipe) -> dict[str, int]:

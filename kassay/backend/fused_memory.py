@@ -13,7 +13,7 @@ they sum to no more than what it says is in tensors.
 import gc
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,6 @@ from kassay.memory_records import (
     FILL,
     GATES,
     answered,
-    append_allocator,
     append_parts,
     audits,
     ceilings,
@@ -208,11 +207,11 @@ def decoded(
     holdings.reset_peaks(holder.device)
     decoder, own = watched(*asked, PREFILL, holder.found, holder.limits, partial(holder.prefilled, arm, staged))
     windows += own
-    peaks += allocator(stage, arm, PREFILL, holder.device)
+    peaks += holdings.reserved_peaks(*asked, PREFILL, holder.device)
     holdings.reset_peaks(holder.device)
     _, own = watched(*asked, DECODE, holder.found, holder.limits, partial(stepped, decoder, holder.sizes.output_tokens))
     windows += own
-    peaks += allocator(stage, arm, DECODE, holder.device)
+    peaks += holdings.reserved_peaks(*asked, DECODE, holder.device)
     weights = fused_holdings.weights_held(decoder)
     beside = [*fused_holdings.tables_held(decoder), *fused_holdings.scratch_held(decoder)]
     cache = fused_holdings.cache_held(decoder.cache, decoder.prefix, fused_holdings.used_tokens(decoder))
@@ -234,16 +233,8 @@ def filled(holder: Holder, arm: Arm, phase: str, count: int, windows: list[Windo
     work = partial(holder.filled, arm, count, whole=holder.section is not None)
     (cache, prefix), own = watched(holder.stage, arm.name, phase, holder.found, holder.limits, work)
     windows += own
-    peaks += allocator(holder.stage, arm, phase, holder.device)
+    peaks += holdings.reserved_peaks(holder.stage, arm.name, phase, holder.device)
     return holder.audited(arm, cache, prefix, count)
-
-
-def allocator(stage: Stage, arm: Arm, phase: str, device: torch.device) -> list[int]:
-    """The allocator's numbers of a phase as a record; its reserved peak, if it has one."""
-    absent = holdings.absent_allocator(device)
-    numbers = None if absent else asdict(holdings.allocator_state(device))
-    append_allocator(stage, arm.name, phase, str(device), absent, numbers)
-    return [] if numbers is None else [numbers["reserved_peak_bytes"]]
 
 
 def allocated_parts(arm: Arm, parts_bytes: int, holder: Holder) -> list[MemoryFinding]:

@@ -9,7 +9,7 @@ The processor has no caching allocator, which is said and is no zero.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -17,6 +17,8 @@ import torch
 from kassay.errors import KassayError
 from kassay.kv.accounting import SCRATCH, STAGING, WEIGHTS, Held
 from kassay.kv.cache import Prefilled, RecipeCache
+from kassay.memory_records import append_allocator
+from kassay.stage import Stage
 
 DEFAULT_POOL = (0, 0)
 
@@ -131,3 +133,11 @@ def active(segments: Sequence[dict[str, Any]]) -> int:
 def inactive(segments: Sequence[dict[str, Any]]) -> int:
     """Bytes of segments that are held and free."""
     return sum(int(segment["total_size"]) - int(segment["active_size"]) for segment in segments)
+
+
+def reserved_peaks(stage: Stage, recipe: str, phase: str, device: torch.device) -> list[int]:
+    """The allocator's numbers of a phase as a record; its reserved peak in bytes, if it has one."""
+    absent = absent_allocator(device)
+    numbers = None if absent else asdict(allocator_state(device))
+    append_allocator(stage, recipe, phase, str(device), absent, numbers)
+    return [] if numbers is None else [numbers["reserved_peak_bytes"]]

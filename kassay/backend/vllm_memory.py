@@ -30,7 +30,6 @@ from kassay.memory_limits import Limits
 from kassay.memory_records import (
     BUDGET,
     answered,
-    append_allocator,
     append_parts,
     audits,
     ceilings,
@@ -206,10 +205,7 @@ def allocator(stage: Stage, arm: str, phase: str, engine: Any, peaks: list[int])
     from kassay.backend import holdings
 
     device = next(iter(engine.worker.get_model().parameters())).device
-    absent = holdings.absent_allocator(device)
-    numbers = None if absent else asdict(holdings.allocator_state(device))
-    append_allocator(stage, arm, phase, str(device), absent, numbers)
-    peaks += [] if numbers is None else [numbers["reserved_peak_bytes"]]
+    peaks += holdings.reserved_peaks(stage, arm, phase, device)
     return device
 
 
