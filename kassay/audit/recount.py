@@ -44,7 +44,7 @@ def run(run: Run) -> tuple[list[Audited], list[Difference]]:
         told = compare.Compared(stage=stage.name)
         try:
             COUNTED[stage.program](run, stage, told)
-        except (RecordError, OSError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        except (RecordError, OSError, LookupError, TypeError, ValueError, ZeroDivisionError) as error:
             told.add(
                 paths.RECORDS,
                 "content",

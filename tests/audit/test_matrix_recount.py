@@ -173,6 +173,18 @@ def test_an_edit_anywhere_is_found_in_the_rows_that_hang_on_it(
     assert any(said in one for one in counted(run_dir)), counted(run_dir)
 
 
+def test_cells_that_are_of_no_load_are_a_difference_and_no_crash(run_dir: Path) -> None:
+    """Every cell of a load says another one: nothing is left that its rows or its rho could come from."""
+
+    def elsewhere(bodies: Bodies) -> Bodies:
+        return [one | ({"load": "x"} if "timing_cell" in one["schema"] else {}) for one in bodies]
+
+    rewrite(run_dir / "stages" / "timing.alpha-b8" / paths.RECORDS, elsewhere)
+    told = counted(run_dir)
+    assert any(one.startswith("matrix: cells of alpha-b8: presence") for one in told), told
+    assert any(one.startswith("composition: cells of alpha-b8: presence") for one in told), told
+
+
 def test_a_forger_of_raw_records_is_found_by_both(run_dir: Path) -> None:
     """Digests made to fit again: the capped block is said to have been calm."""
     calm = of("gpu_state", lambda one: {"slowed_ns": {"power": 7}}, block=1, position=1, when="after")
