@@ -106,11 +106,11 @@ def admitted(seen: Evidence) -> Finding:
 
 
 def repeated(seen: Evidence) -> Finding:
-    """The same tokens twice, of more than one kind."""
+    """The same tokens twice, of more than one kind, some in every request."""
     same = len(seen.outputs) > 1 and all(list(one) == list(seen.outputs[0]) for one in seen.outputs)
     kinds = len({token for row in seen.outputs[0] for token in row}) if seen.outputs else 0
     said = f"{kinds} kinds of token, {'the same' if same else 'not the same'} twice"
-    return Finding(name="text", passed=same and kinds > 1, said=said)
+    return Finding(name="text", passed=same and kinds > 1 and all(map(len, seen.outputs[0])), said=said)
 
 
 def physical(seen: Evidence) -> Finding:

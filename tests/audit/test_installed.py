@@ -137,6 +137,20 @@ def test_a_rejected_check_follows_too_and_a_receipt_made_to_pass_does_not(tmp_pa
     assert ("install/receipt.json", "findings") in differences(run)
 
 
+@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize("rows", [[[5, 5], [5, 5]], [[5, 7], []]])
+def test_text_of_one_token_and_of_none_is_no_text(rows: list[list[int]], fork: bool, tmp_path: Path) -> None:
+    """The check says so, the audit does, and a receipt that says otherwise is found."""
+    run = run_of(tmp_path, replace(GOOD, outputs=[rows, rows]), fork)
+    assert differences(run) == []
+    name = f"{installed.RECEIPTS[run.stage.program]}/receipt.json"
+    receipt = json.loads((tmp_path / name).read_text())
+    assert receipt["findings"]["text"]["passed"] is False and receipt["passed"] is False
+    receipt["findings"]["text"]["passed"] = True
+    (tmp_path / name).write_text(json.dumps(receipt))
+    assert (name, "text") in differences(run)
+
+
 @pytest.mark.parametrize(
     ("decides", "kind", "change"),
     [
