@@ -167,10 +167,10 @@ def lacks(cohort: VllmCohort, requests: Sequence[Any], replayed: bool) -> list[s
         found.append(f"{cohort.prefilled_tokens} of {cohort.prompt_tokens} prompt tokens were computed")
     if cohort.fallbacks:
         found.append(f"{cohort.fallbacks} prefills continued stored tokens")
-    if replayed and not sum(cohort.replays.values()) and cohort.decode_steps:
-        found.append(f"none of {cohort.decode_steps} decode steps replayed a graph")
+    if replayed and (replays := sum(cohort.replays.values())) != cohort.decode_steps:
+        found.append(f"{replays} of {cohort.decode_steps} decode steps replayed a graph")
     steps = [one.completion_steps for one in requests]
-    if bad := [at for at, own in enumerate(steps) if own != list(range(own[0], own[0] + len(own)))]:
+    if bad := [at for at, own in enumerate(steps) if not own or own != list(range(own[0], own[0] + len(own)))]:
         found.append(f"request {bad[0]} did not complete one token at every step")
     if len(steps) != cohort.requests:
         found.append(f"{len(steps)} of {cohort.requests} requests ended")

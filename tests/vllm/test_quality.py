@@ -162,7 +162,8 @@ STEPS = [SimpleNamespace(completion_steps=[1, 2, 3, 4]), SimpleNamespace(complet
         ({"preemptions": 1}, "preempted and computed anew in 16 bits"),
         ({"prefilled_tokens": 84}, "84 of 100 prompt tokens were computed"),
         ({"fallbacks": 1}, "1 prefills continued stored tokens"),
-        ({"replays": {}}, "none of 3 decode steps replayed a graph"),
+        ({"replays": {}}, "0 of 3 decode steps replayed a graph"),
+        ({"replays": {"2": 2}}, "2 of 3 decode steps replayed a graph"),
         ({"requests": 3}, "2 of 3 requests ended"),
     ],
 )
@@ -172,8 +173,9 @@ def test_a_cohort_that_is_no_evidence_is_told_by_its_lack(change: dict[str, Any]
 
 
 def test_a_request_that_skips_a_step_is_no_evidence() -> None:
-    skipping = [STEPS[0], SimpleNamespace(completion_steps=[2, 3, 5, 6])]
-    assert lacks(COHORT, skipping, False) == ["request 1 did not complete one token at every step"]
+    for steps in ([2, 3, 5, 6], []):
+        skipping = [STEPS[0], SimpleNamespace(completion_steps=steps)]
+        assert lacks(COHORT, skipping, False) == ["request 1 did not complete one token at every step"]
     assert lacks(replace(COHORT, replays={}, fallbacks=None), STEPS, False) == []
 
 
