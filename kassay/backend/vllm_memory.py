@@ -158,8 +158,11 @@ def started_and_served(made: Any, prompts: Any, tokens: int) -> tuple[Any, Any]:
 
 
 def serve(engine: Any, prompts: Any, tokens: int) -> Any:
-    """All requests completely; the device is idle when it returns."""
-    return engine.serve(prompts, tokens, repetition=0, warmup=False, forced=True)
+    """All requests completely, the device idle when it returns. Raises KassayError where the pool did not hold them."""
+    served = engine.serve(prompts, tokens, repetition=0, warmup=False, forced=True)
+    if served.span.preemptions:
+        raise KassayError(f"{served.span.preemptions} requests were preempted: the pool never held all of them at once")
+    return served
 
 
 def pool_bytes(

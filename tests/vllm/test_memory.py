@@ -202,6 +202,12 @@ def limits(**given: Any) -> memory_limits.Limits:
     return memory_limits.limits({**MEMORY, **given})
 
 
+def test_a_pool_that_did_not_hold_its_requests_is_no_measurement() -> None:
+    engine = SimpleNamespace(serve=lambda *_, **__: SimpleNamespace(span=SimpleNamespace(preemptions=2)))
+    with pytest.raises(KassayError, match="2 requests were preempted: the pool never held all of them at once"):
+        vllm_memory.serve(engine, [], 1)
+
+
 def test_pools_are_asked_for_in_bytes_of_the_arm_s_own_blocks() -> None:
     sizes = {"request_tokens": 49, "batch": 3}
     asked: Any = {}
