@@ -26,6 +26,8 @@ def run(stage: Stage) -> Metrics | Rejection:
     text = vllm_prompts.text_of(stage.inputs["model"])
     seen = vllm_traffic.served(stage, engine, text, calibrated)
     found = vllm_install.findings_of_fork(seen, cell.cache_recipe)
+    for record in vllm_install.records(found, params["arm"]):
+        stage.append(record)
     folder = stage.directory / "check"
     folder.mkdir(exist_ok=True)
     digest.write_json(folder / "receipt.json", vllm_install.receipt_of_fork(found, seen.engine))

@@ -34,8 +34,8 @@ def run(stage: Stage) -> Metrics | Rejection:
     words = vllm_prompts.text_of(model)
     seen = vllm_traffic.served(stage, engine, words, scales["scales"], Watch(engine))
     found = vllm_install.findings(seen)
-    for check in seen.checks:
-        stage.append(check)
+    for record in (*seen.checks, *vllm_install.records(found, ARM)):
+        stage.append(record)
     folder = stage.directory / "install"
     folder.mkdir(exist_ok=True)
     digest.write_json(folder / "receipt.json", vllm_install.receipt(found, seen.engine))

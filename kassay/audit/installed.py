@@ -18,14 +18,15 @@ from kassay.entry import Stage
 
 RECEIPTS = {"vllm_smoke": "install", "vllm_check": "check"}  # program -> artifact and folder of its receipt
 SIXTEEN = ("fp16", "bf16")
-KINDS = ("vllm_engine", "vllm_span", "vllm_request", "vllm_output", "vllm_rest", "vllm_check")
+NEEDED = ("vllm_engine", "vllm_span", "vllm_output", "vllm_rest", "vllm_finding")
+KINDS = (*NEEDED, "vllm_request", "vllm_check")
 
 
 def recount(run: Run, stage: Stage, told: compare.Compared) -> None:
     """Every finding of one receipt, every comparison of the oracle. Raises ValueError for records that lack some."""
     folder = run.folder(stage.name)
     held = {kind: list(bodies(folder / paths.RECORDS, kind)) for kind in KINDS}
-    if lacking := [kind for kind in ("vllm_engine", "vllm_span", "vllm_output", "vllm_rest") if not held[kind]]:
+    if lacking := [kind for kind in NEEDED if not held[kind]]:
         raise ValueError(f"its records lack {', '.join(lacking)}: a run of an older kassay is judged by that one")
     outputs_are_the_requests(told, held)
     for index, one in enumerate(held["vllm_check"]):
@@ -33,6 +34,9 @@ def recount(run: Run, stage: Stage, told: compare.Compared) -> None:
     given = run.artifact(stage.inputs["scales"]) if "scales" in stage.inputs else None
     calibrated = json.loads(given.read_bytes())["scales"] if given is not None else {}
     facts = of_plug_in(held, calibrated) if stage.program == "vllm_smoke" else of_fork(held, calibrated, stage.params)
+    concluded = {one["finding"]: one["passed"] for one in held["vllm_finding"]}
+    for finding, holds in facts.items():
+        check(told, f"finding {finding}", "passed", concluded.get(finding), holds)
     against_receipt(told, run, stage, held["vllm_engine"][-1], facts)
 
 

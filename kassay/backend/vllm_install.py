@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kassay.kinds.vllm import VllmCheck, VllmEngine, VllmSpan
+from kassay.kinds.vllm import VllmCheck, VllmEngine, VllmFinding, VllmSpan
 from kassay.kv.recipe import Recipe
 
 SCHEMA, FORK_SCHEMA = "kassay.vllm_install/1", "kassay.vllm_fork/1"
@@ -47,6 +47,11 @@ class Finding:
 def findings(seen: Evidence) -> list[Finding]:
     """All seven."""
     return [physical(seen), scales(seen), route(seen), graphs(seen), memory(seen), text(seen), oracle(seen)]
+
+
+def records(found: Sequence[Finding], arm: str) -> list[VllmFinding]:
+    """The findings as records."""
+    return [VllmFinding(arm=arm, finding=one.name, passed=one.passed, said=one.said) for one in found]
 
 
 def receipt(found: Sequence[Finding], engine: VllmEngine, count: int = 7) -> dict[str, Any]:

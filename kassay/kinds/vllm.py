@@ -113,6 +113,18 @@ class VllmRest(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VllmFinding(Record):
+    """One finding of the check of an engine; the check passes if all hold."""
+
+    schema: ClassVar[str] = "kassay.vllm_finding/1"
+
+    arm: str = doc("Name of the arm.")
+    finding: str = doc("`physical`, `scales`, `route`, `graphs`, `memory`, `text` or `oracle`.")
+    passed: bool = doc("Whether it holds.")
+    said: str = doc("What was seen, in words.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class VllmCohort(Record):
     """Items of one endpoint that one arm answered together, and what the scheduler and the plug-in did meanwhile."""
 

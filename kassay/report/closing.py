@@ -13,7 +13,8 @@ from kassay.report.words import counted, exit_meaning, one_line
 
 REPORT_HTML = "report.html"
 MOST = 20  # stages that are told one by one
-JUDGING = ("certify", "contrast", "published", "serving_verdict")  # programs whose records alone make the verdict line
+# Programs whose records alone make the verdict line.
+JUDGING = ("certify", "contrast", "published", "serving_verdict", "vllm_smoke", "vllm_check")
 
 
 def closing_lines(

@@ -36,6 +36,7 @@ from kassay.kinds.verdict import (
     QualificationRecord,
     SaturationRecord,
 )
+from kassay.kinds.vllm import VllmFinding, VllmRatio
 from kassay.record import Record, parse_line
 from kassay.report.model import RunView, StageView, load_run
 
@@ -77,6 +78,8 @@ SHOWN: tuple[type[Record], ...] = (
     SourceRecord,
     SweepCell,
     TimingCell,
+    VllmFinding,
+    VllmRatio,
 )
 KINDS = {kind.schema.rpartition("/")[0]: kind for kind in SHOWN}
 FIRST_OF: dict[type[Record], str] = {ServedRequest: "token_ns"}  # a list of which only the first item is ever shown

@@ -34,6 +34,7 @@ from kassay.report.words import (
     title,
     verdict_clause,
 )
+from kassay.report.worker_words import check_line, headline, program_of, ratio_line
 
 PLURALS = {"fails": "fail"}  # of verdict words; `pass` is read as a noun for one and as a verb for many
 
@@ -58,7 +59,7 @@ def verdict_line(report: Report) -> str:
     found = verdicts(report)
     if not found and report.run.program("matrix"):
         return matrix_line(report)
-    if not found and (answers := answers_line(report) or serving_line(report)):
+    if not found and (answers := answers_line(report) or serving_line(report) or headline(report)):
         return answers
     if not found:
         passed = sum(stage.word == "passed" for stage in report.run.judged)
@@ -97,9 +98,11 @@ def findings(report: Report) -> list[Finding]:
         ("certify", Finding(topic="Quality", text=quality(report), anchor="gates")),
         ("direct", Finding(topic="Direct comparisons", text=direct_line(report), anchor="direct")),
         ("matrix", Finding(topic="Matrix", text=matrix_line(report), anchor="matrix")),
+        (program_of(report), Finding(topic="Engine", text=check_line(report), anchor="install")),
         ("oracle", Finding(topic="Numerics", text=numerics(report), anchor="oracle")),
         ("memory", Finding(topic="Memory", text=memory(report), anchor="memory")),
         ("contrast", Finding(topic="Speed", text=speed(report), anchor="timing")),
+        ("vllm_ratio", Finding(topic="Ratios", text=ratio_line(report), anchor="ratios")),
         ("composition", Finding(topic="Composition", text=composition_line(report), anchor="composition")),
         ("serving", Finding(topic="Serving", text=serving_line(report), anchor="serving")),
         ("saturation", Finding(topic="Saturation", text=saturation(report), anchor="saturation")),

@@ -32,6 +32,7 @@ from kassay.report.serving import serving_section
 from kassay.report.style import CSS
 from kassay.report.unrun import unrun_section
 from kassay.report.words import clean, counted
+from kassay.report.worker import check_section, ratio_section
 
 
 def html_page(report: Report) -> str:
@@ -70,21 +71,23 @@ def page_sections(report: Report) -> dict[tuple[str, str], Markup]:
         ("stages", "Stages"): stage_section(report),
     }
     for anchor, heading, sources, rendered in PARTS:
-        if sources[0] in asked:
+        if sources[0] in asked or (anchor == "install" and sources[1] in asked):
             made[(anchor, heading)] = with_sources(rendered(report), report, sources)
     made[("provenance", "Provenance")] = provenance_section(report)
     made[("raw", "Raw records")] = raw_section(report)
     return {key: found for key, found in made.items() if found is not None}
 
 
-# id, heading, the programs whose records it shows (the first decides whether it is there), and the section
+# id, heading, the programs whose records it shows (the first decides whether it is there, of the check either), section
 PARTS: tuple[tuple[str, str, tuple[str, ...], Callable[[Report], Markup]], ...] = (
     ("verdicts", "Verdicts", ("certify",), verdict_section),
     ("gates", "Gates", ("certify", "quality", "vllm_quality"), gate_section),
     ("direct", "Direct comparisons", ("direct",), direct_section),
     ("matrix", "Matrix", ("matrix",), matrix_section),
+    ("install", "Check of the engine", ("vllm_smoke", "vllm_check"), check_section),
     ("oracle", "Oracle", ("oracle",), oracle_section),
     ("timing", "Timing", ("contrast", "timing"), timing_section),
+    ("ratios", "Ratios in the worker", ("vllm_ratio", "vllm_timing"), ratio_section),
     ("latency", "Latency", ("timing",), latency_section),
     ("composition", "Composition", ("composition",), composition_section),
     ("serving", "Serving over HTTP", ("serving", "serving_verdict", "serving_check"), serving_section),

@@ -29,6 +29,7 @@ from kassay.report.words import (
     seconds,
     title,
 )
+from kassay.report.worker import BESIDE, FOUND, finding_rows, ratio_rows
 
 
 def markdown(report: Report) -> str:
@@ -50,7 +51,9 @@ def markdown(report: Report) -> str:
         grid("Qualifications", QUALIFIED, qualification_rows(report)),
         grid("Direct comparisons", ["endpoint", *DIRECT], direct_rows(report)),
         grid("Matrix", matrix_header(report), [matrix_row(record) for record in report.of(MatrixRow)]),
+        grid("Check of the engine", FOUND, finding_rows(report)),
         contrast_table(report),
+        grid("Ratios in the worker", BESIDE, ratio_rows(report)),
         grid("Composition", COMPOSED, [composition_row(record) for record in report.of(CompositionRecord)]),
         fit_table(report),
         serving_tables(report),

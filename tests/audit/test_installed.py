@@ -55,7 +55,7 @@ def run_of(folder: Path, seen: Evidence, fork: bool = False) -> Any:
     (place / "receipt.json").write_text(json.dumps(receipt))
     (folder / "scales.json").write_text(json.dumps({"scales": seen.calibrated}))
     writer = Writer(folder / paths.RECORDS)
-    for record in records(seen):
+    for record in (*records(seen), *vllm_install.records(found, "a")):
         writer.append(record)
     writer.close()
     word = "passed" if receipt["passed"] else "rejected"
@@ -120,6 +120,13 @@ def test_an_edited_record_no_longer_gives_the_receipt(
     run = run_of(tmp_path, GOOD)
     edit(tmp_path, kind, lambda body: body.update(change), which)
     assert ("install/receipt.json", decides) in differences(run)
+
+
+def test_a_finding_that_was_edited_or_is_another_is_found(tmp_path: Path) -> None:
+    run = run_of(tmp_path, GOOD)
+    edit(tmp_path, "vllm_finding", lambda body: body.update(passed=False), 2)
+    edit(tmp_path, "vllm_finding", lambda body: body.update(finding="speed"), 0)
+    assert differences(run) == [("finding physical", "passed"), ("finding route", "passed")]
 
 
 def test_a_rejected_check_follows_too_and_a_receipt_made_to_pass_does_not(tmp_path: Path) -> None:
