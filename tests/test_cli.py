@@ -12,6 +12,7 @@ import pytest
 
 from kassay import cli, paths
 from tests.commandline import kassay
+from tests.imports import imported
 
 GOLDENS = Path(__file__).parent / "goldens"
 
@@ -228,12 +229,6 @@ def modules_below(name: str) -> list[Path]:
     """Files of a module or package."""
     path = paths.ROOT / name.replace(".", "/")
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-
-
-def imported(path: Path) -> set[str]:
-    """Dotted names that a file imports."""
-    text = path.read_text()
-    return set(re.findall(r"^\s*(?:from|import) ([\w.]+)", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", NO_TORCH)

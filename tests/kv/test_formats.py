@@ -4,8 +4,6 @@ Rounding of every input is in test_formats_exact.py, the scale rule and O19 in t
 formats' own in test_formats_integer.py. All of O18 of bug-cases.md is here.
 """
 
-import re
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ from kassay import paths
 from kassay.errors import KassayError
 from kassay.kv import float8, formats, plane
 from kassay.kv.formats import E4M3FN, E4M3FNUZ, E5M2, FORMATS
+from tests.imports import imported
 
 ONE = np.float32(1)
 FLOATS = (E4M3FN, E5M2, E4M3FNUZ)
@@ -225,8 +224,7 @@ def test_formats_by_name():
 
 @pytest.mark.parametrize("module", ["formats", "float8", "integer", "rounding"])
 def test_only_numpy_is_imported(module):
-    text = (paths.ROOT / "kassay" / "kv" / f"{module}.py").read_text()
-    tops = {name.split(".")[0] for name in re.findall(r"^\s*(?:from|import) ([\w.]+)", text, re.MULTILINE)}
+    tops = {name.split(".")[0] for name in imported(paths.ROOT / "kassay" / "kv" / f"{module}.py")}
     assert tops <= {"numpy", "kassay", "dataclasses", "functools", "typing"}
 
 
