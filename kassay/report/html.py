@@ -71,20 +71,21 @@ def page_sections(report: Report) -> dict[tuple[str, str], Markup]:
         ("stages", "Stages"): stage_section(report),
     }
     for anchor, heading, sources, rendered in PARTS:
-        if sources[0] in asked or (anchor == "install" and sources[1] in asked):
+        if sources[0] in asked:
             made[(anchor, heading)] = with_sources(rendered(report), report, sources)
     made[("provenance", "Provenance")] = provenance_section(report)
     made[("raw", "Raw records")] = raw_section(report)
     return {key: found for key, found in made.items() if found is not None}
 
 
-# id, heading, the programs whose records it shows (the first decides whether it is there, of the check either), section
+# id, heading, the programs whose records it shows (the first decides whether it is there), and the section
 PARTS: tuple[tuple[str, str, tuple[str, ...], Callable[[Report], Markup]], ...] = (
     ("verdicts", "Verdicts", ("certify",), verdict_section),
     ("gates", "Gates", ("certify", "quality", "vllm_quality"), gate_section),
     ("direct", "Direct comparisons", ("direct",), direct_section),
     ("matrix", "Matrix", ("matrix",), matrix_section),
-    ("install", "Check of the engine", ("vllm_smoke", "vllm_check"), check_section),
+    ("install", "Check of the engine", ("vllm_smoke",), check_section),  # of the plug-in, or
+    ("install", "Check of the engine", ("vllm_check",), check_section),  # of a fork: a workflow has one of them
     ("oracle", "Oracle", ("oracle",), oracle_section),
     ("timing", "Timing", ("contrast", "timing"), timing_section),
     ("ratios", "Ratios in the worker", ("vllm_ratio", "vllm_timing"), ratio_section),

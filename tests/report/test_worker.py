@@ -82,12 +82,12 @@ def test_ratios_stand_with_their_endpoint_and_with_what_drawn_weights_are_worth(
 def rendered(tmp_path: Path) -> Callable[..., tuple[str, str]]:
     """Pages of a run whose stages are those of vLLM's workflow."""
 
-    def render(*records: Any) -> tuple[str, str]:
+    def render(checks: str, *records: Any) -> tuple[str, str]:
         run = FakeRun(tmp_path)
-        run.stages = (stage("vllm_smoke", {}), stage("vllm_ratio", {}), stage("report", {}))
+        run.stages = (stage(checks, {}), stage("vllm_ratio", {}), stage("report", {}))
         plan = Plan(profile="vllm-smoke", workflow="vllm", stages=run.stages, config={})
         digest.write_json(run.directory / "plan.json", plan.to_json())
-        run.end("vllm_smoke", records=[one for one in records if isinstance(one, VllmFinding)])
+        run.end(checks, records=[one for one in records if isinstance(one, VllmFinding)])
         run.end("vllm_ratio", records=[one for one in records if isinstance(one, VllmRatio)])
         made = run.rendered()
         return made["report.html"], made["report.md"]
@@ -95,8 +95,9 @@ def rendered(tmp_path: Path) -> Callable[..., tuple[str, str]]:
     return render
 
 
-def test_the_page_opens_with_the_check(rendered: Callable[..., tuple[str, str]]) -> None:
-    html, markdown = rendered(*findings(), ratio("complete request (tokens/s)", 1.03))
+@pytest.mark.parametrize("program", ["vllm_smoke", "vllm_check"])
+def test_the_page_opens_with_the_check(program: str, rendered: Callable[..., tuple[str, str]]) -> None:
+    html, markdown = rendered(program, *findings(), ratio("complete request (tokens/s)", 1.03))
     page = Page(html)
     assert page.texts["h1"][0].startswith("The engine's check passes: 3 of 3 findings hold")
     assert {"Check of the engine", "Ratios in the worker"} <= set(page.texts["h2"])
