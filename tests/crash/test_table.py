@@ -15,7 +15,7 @@ import pytest
 
 from tests.crash import toys
 from tests.crash.conftest import larger
-from tests.crash.project import DrivenProject
+from tests.crash.project import DrivenProject, Driver, wait_until
 from tests.crash.toys import KINDS, NAMES, assert_right, counts, open_gates, three, wait_for_halves
 
 GRANDCHILD = "sh -c 'echo child $$ >> {root}/executions; exec sleep 600' &"
@@ -27,6 +27,15 @@ sh -c 'trap "" TERM INT HUP; echo child $$ >> {root}/executions; while :; do sle
 def children(driven: DrivenProject) -> list[int]:
     """The processes of grandchildren that were started."""
     return [pid for name, pid in toys.executions(driven) if name == "child"]
+
+
+def start_with_a_grandchild(driven: DrivenProject, extra: str) -> Driver:
+    """Start the three stages; a signal comes only once the grandchild of `one` lives, which is later than its half."""
+    three(driven, "argv", extra=extra.format(root=driven.root))
+    driver = driven.start()
+    wait_for_halves(driven, "one", "two")
+    wait_until(lambda: children(driven), "a grandchild")
+    return driver
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,9 +143,7 @@ def test_t5_two_drivers_at_once(driven: DrivenProject, kind: str) -> None:
 def test_t6_a_signal_while_stage_and_grandchild_ignore_it(
     driven: DrivenProject, number: signal.Signals, whole_group: bool
 ) -> None:
-    three(driven, "argv", extra=DEAF.format(root=driven.root))
-    driver = driven.start()
-    wait_for_halves(driven, "one", "two")
+    driver = start_with_a_grandchild(driven, DEAF)
     began = time.monotonic()
     driver.signal(number, whole_group)
     done = driver.wait(16)
@@ -150,9 +157,7 @@ def test_t6_a_signal_while_stage_and_grandchild_ignore_it(
 
 
 def test_t6_a_second_ctrl_c_does_not_wait(driven: DrivenProject) -> None:
-    three(driven, "argv", extra=DEAF.format(root=driven.root))
-    driver = driven.start()
-    wait_for_halves(driven, "one", "two")
+    driver = start_with_a_grandchild(driven, DEAF)
     began = time.monotonic()
     driver.signal(signal.SIGINT, whole_group=True)
     time.sleep(0.5)
@@ -166,9 +171,7 @@ def test_t6_a_second_ctrl_c_does_not_wait(driven: DrivenProject) -> None:
 
 
 def test_t6f_ctrl_c_to_the_group_with_a_grandchild_in_the_background(driven: DrivenProject) -> None:
-    three(driven, "argv", extra=GRANDCHILD.format(root=driven.root))
-    driver = driven.start()
-    wait_for_halves(driven, "one", "two")
+    driver = start_with_a_grandchild(driven, GRANDCHILD)
     began = time.monotonic()
     driver.signal(signal.SIGINT, whole_group=True)
     done = driver.wait(16)
