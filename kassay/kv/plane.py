@@ -132,6 +132,40 @@ class Plane:
             self._quantize(operand_BHTD.float(), place)
         self.tokens += t
 
+    def scatter(self, x_NHD: torch.Tensor, rows_N: torch.Tensor, places_N: torch.Tensor) -> None:
+        """Store one token in each named place of a sequence; `tokens` is the caller's (kassay.kv.ragged).
+
+        A `tensor` policy scales what one write brings, and has none of these writes.
+        """
+        assert self.rule.policy != "tensor", "a bug: a scale for one write, and the writes are cut by acceptance"
+        operand_NHD = operand_of(x_NHD, self.rule.sixteen)
+        if self.sixteen_bit:
+            self.data_BHTD[rows_N, :, places_N] = operand_NHD
+            return
+        wide_NHD = operand_NHD.float()
+        if self.rule.offset is not None:
+            offset_HTD = self.rule.offset(0, int(places_N.max()) + 1, wide_NHD.device)[0]
+            wide_NHD = wide_NHD - offset_HTD[:, places_N].transpose(0, 1)
+        scale = self.scale
+        if self.scaled_by_token:
+            scale_NHG = scale_of(self._amax(wide_NHD), self.stored)
+            self.scale_BHTG[rows_N, :, places_N] = scale_NHG
+            scale = self._spread(scale_NHG)
+        assert scale is not None, "a bug: a fixed plane was made without its scale"
+        self.data_BHTD[rows_N, :, places_N] = encode(wide_NHD, scale, self.stored)
+
+    def erase(self, rows_N: torch.Tensor, places_N: torch.Tensor) -> None:
+        """Make places what they were before anything was stored there: codes 0, scales 1."""
+        self.data_BHTD[rows_N, :, places_N] = 0
+        if self.scaled_by_token:
+            self.scale_BHTG[rows_N, :, places_N] = 1.0
+
+    def keep(self, rows_B: torch.Tensor) -> None:
+        """Keep these sequences alone, in this order; what the others stored is freed."""
+        self.data_BHTD = self.data_BHTD[rows_B]
+        if self.scaled_by_token:
+            self.scale_BHTG = self.scale_BHTG[rows_B]
+
     def _quantize(self, x_BHTD: torch.Tensor, place: slice) -> None:
         if self.rule.offset is not None:
             x_BHTD = x_BHTD - self.rule.offset(place.start, place.stop, x_BHTD.device)
@@ -175,10 +209,12 @@ class Plane:
 
     def _scale_at(self, place: slice) -> torch.Tensor:
         if self.scaled_by_token:
-            scale_BHTG = self.scale_BHTG[:, :, place]
-            return scale_BHTG.repeat_interleave(GROUP, dim=-1) if self.rule.policy == "group" else scale_BHTG
+            return self._spread(self.scale_BHTG[:, :, place])
         assert self.scale is not None, "a bug: a fixed plane was made without its scale"
         return self.scale
+
+    def _spread(self, scale: torch.Tensor) -> torch.Tensor:
+        return scale.repeat_interleave(GROUP, dim=-1) if self.rule.policy == "group" else scale
 
     def storages(self, layer: int, part: Literal["key", "value"]) -> list[Storage]:
         """What is persisted of it, the scalar of a fixed scale included."""
