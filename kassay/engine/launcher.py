@@ -49,7 +49,8 @@ def main() -> int:
 def run(argv: list[str], timeout_s: float, asked: list[int]) -> tuple[int, bool]:
     """The stage's exit code, negative for a signal, and whether it ran past its time. TERM and the time-out end it."""
     stdin = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    usual = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores them, and a stage would inherit that
+    # Python ignores PIPE and XFSZ, who started a job in a shell's background INT and QUIT: a stage would inherit that.
+    usual = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
     try:
         child = os.posix_spawnp(argv[0], argv, os.environ, file_actions=stdin, setsid=True, setsigdef=usual)
     except OSError as error:

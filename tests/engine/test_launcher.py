@@ -71,10 +71,11 @@ def test_all_that_the_stage_started_is_gone_before_it_is_said(tmp_path: Path, en
 
 
 def test_a_stage_ignores_no_signal_reads_nothing_and_has_its_own_session(tmp_path: Path) -> None:
-    """Python ignores SIGPIPE and SIGXFSZ, and what it ignores a program that it starts would ignore too."""
+    """Python ignores PIPE and XFSZ, a shell's background job INT and QUIT, and a program that they start would, too."""
     body = "grep SigIgn /proc/self/status; cat; cut -d' ' -f6 /proc/$$/stat; echo $$"
     (tmp_path / launcher.JOB).write_text(json.dumps({"argv": ["/bin/sh", "-c", body], "timeout_s": 60}))
-    done = subprocess.run([*ARGV, str(tmp_path)], input="typed", capture_output=True, text=True, check=False)
+    background = ["sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh", *ARGV, str(tmp_path)]
+    done = subprocess.run(background, input="typed", capture_output=True, text=True, check=False)
     signals, session, own = done.stdout.splitlines()
     ignored = (
         int(signals.removeprefix("SigIgn:"), 16) & 0x7FFFFFFF
