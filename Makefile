@@ -33,6 +33,7 @@
 #   make helpconfig SYM=<symbol>             one symbol: meaning, range, value, where it is used
 #   make gc [NOW=1]                          what under build/ no run needs: list it, delete it
 # Work on kassay
+#   make bundle [HOST_PYTHON=3.12]           all that a host without a network needs, in one tar (docs/running.md)
 #   make check                               all tests, in an environment of their own
 #   make docs                                the documentation as a site, build/docs/html; a dead link is an error
 #   make slurm-trial [TRIAL=<profile>]       a study on a throw-away cluster while jobs, a node and the driver are killed
@@ -57,7 +58,7 @@ VERBS = plan doctor estimate freeze-protocol status watch logs report audit runs
 KV_VERBS = kv-size kv-offload kv-traffic
 READ_VERBS = query
 
-.PHONY: run $(VERBS) $(KV_VERBS) $(READ_VERBS) check docs slurm-trial kill-trial bench bench-cache bench-attention setup FORCE
+.PHONY: run $(VERBS) $(KV_VERBS) $(READ_VERBS) bundle check docs slurm-trial kill-trial bench bench-cache bench-attention setup FORCE
 .NOTPARALLEL:
 
 run: setup
@@ -96,6 +97,9 @@ $(DOCS_VENV)/.ready: pyproject.toml constraints.txt scripts/bootstrap.py $(if $(
 docs: $(DOCS_VENV)/.ready
 	@$(DOCS_VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs/html
 	@echo build/docs/html/index.html
+
+bundle: setup
+	@$(VENV)/bin/python scripts/bundle.py
 
 check: $(CHECK_VENV)/.ready
 	@$(CHECK_VENV)/bin/python scripts/check.py

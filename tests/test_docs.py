@@ -61,7 +61,10 @@ def test_the_readme_and_the_help_name_every_target() -> None:
     rules = (paths.ROOT / "Makefile").read_text().split("VERBS =", 1)[1].split(".PHONY", 1)[0]
     for verb in set(VERBS) - {"run", "defconfig", "completion"}:  # a shell completes kassay, not make
         assert f"make {verb}" in head and verb in readme and verb in rules, verb
-    assert "make defconfig-" in head and "make check" in head
+    phony = re.search(r"^\.PHONY: (.*)$", (paths.ROOT / "Makefile").read_text(), re.MULTILINE)
+    own = {word for word in (phony[1] if phony else "").split() if "$" not in word} - {"run", "setup", "FORCE"}
+    assert "make defconfig-" in head and "make check" in head and "make bundle" in readme
+    assert len(own) >= 7 and not [target for target in own if f"make {target}" not in head]
 
 
 def test_every_symbol_is_in_the_reference() -> None:
