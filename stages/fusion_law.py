@@ -5,8 +5,11 @@ Ratios of medians within rounds (baseline over candidate) of each planned pair a
 arms are fitted apart from them, by the laws of kassay.stats.laws, a layout at a time: ratios and rates share no axis.
 """
 
+import multiprocessing
 import statistics
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +39,7 @@ US_PER_S = 1e6
 SLACK = 1.01  # of a ratio over its byte limit
 
 Key = tuple[int, int, int, int]  # query heads, KV heads, batch, context
+Judged = tuple[Explained, dict[str, ClusterIntervals]]  # of a pair: its fits, and intervals by covariate
 
 
 def run(stage: Stage) -> Metrics:
@@ -46,22 +50,38 @@ def run(stage: Stage) -> Metrics:
         if cell.rounds_us is not None:
             arms[cell.arm][cell.query_heads, cell.kv_heads, cell.batch, cell.context_tokens] = cell
     params, told = stage.params, {}
-    explained: dict[tuple[str, str], tuple[Explained, dict[str, ClusterIntervals]]] = {}
-    pairs = [(candidate, baseline) for candidate in params["candidates"] for baseline in params["baselines"]]
-    for done, (candidate, baseline) in enumerate(pairs, start=1):
-        points = ratios(arms[candidate], arms[baseline])
-        if not points:
-            raise KassayError(f"no cell holds both `{candidate}` and `{baseline}`: nothing to compare")
-        made = explain(points)
-        explained[candidate, baseline] = made, intervals(made, params)
-        record_pair(stage, candidate, baseline, *explained[candidate, baseline])
-        told[f"{candidate} over {baseline}"] = f"{made.verdict} {made.best.covariate}"
-        stage.progress(done, len(pairs), f"{candidate} over {baseline}")
+    pairs = {
+        (one, other): ratios(arms[one], arms[other]) for one in params["candidates"] for other in params["baselines"]
+    }
+    if empty := [pair for pair, points in pairs.items() if not points]:
+        raise KassayError(f"no cell holds both `{empty[0][0]}` and `{empty[0][1]}`: nothing to compare")
+    explained: dict[tuple[str, str], Judged] = {}
+    for (candidate, baseline), made in zip(pairs, judged(list(pairs.values()), params, stage.cpus), strict=True):
+        explained[candidate, baseline] = made
+        record_pair(stage, candidate, baseline, *made)
+        told[f"{candidate} over {baseline}"] = f"{made[0].verdict} {made[0].best.covariate}"
+        stage.progress(len(explained), len(pairs), f"{candidate} over {baseline}")
     for claim in claims(explained):
         stage.append(claim_record(claim))
         told[claim.claim] = claim.verdict
     record_rates(stage, arms)
     return {"cells that did not run": sum(cell.rounds_us is None for cell in cells), **told}
+
+
+def judged(pairs: list[list[RatioPoint]], params: dict[str, Any], processes: int) -> Iterator[Judged]:
+    """Every pair's fits and intervals in their order, side by side: each has random numbers of its own."""
+    work = partial(judge, params=params)
+    if processes < 2:
+        yield from map(work, pairs)
+        return
+    with multiprocessing.get_context("spawn").Pool(min(processes, len(pairs))) as workers:
+        yield from workers.imap(work, pairs)
+
+
+def judge(points: list[RatioPoint], params: dict[str, Any]) -> Judged:
+    """One pair: every explanation, and the intervals of two."""
+    made = explain(points)
+    return made, intervals(made, params)
 
 
 def ratios(candidate: dict[Key, FusionCell], baseline: dict[Key, FusionCell]) -> list[RatioPoint]:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,9 @@ def test_planted_occupancy_is_found_and_the_ceiling_is_the_baselines(
 
 def test_a_batch_law_fails_the_claim_of_occupancy(run_stage: Callable[..., Any], tmp_path: Path) -> None:
     cells = [
-        replace(one, rounds_us=None, failed="out of memory") if one.arm == "grouped" and one.batch == 128 else one
+        replace(one, rounds_us=None, error=None, failed="out of memory")
+        if one.arm == "grouped" and one.batch == 128
+        else one
         for one in planted(of_heads=False)
     ]
     ran = judge(run_stage, tmp_path, cells, candidates=["int4 each head"], baselines=["expanding", "grouped"])
@@ -95,6 +98,18 @@ def test_a_batch_law_fails_the_claim_of_occupancy(run_stage: Callable[..., Any],
     assert (told["verdict"], told["against"]) == ("fails", 1)
     assert ran.outcome.metrics["cells that did not run"] == 8
     assert {one["n"] for one in ran.records("fusion_verdict")} == {64, 56}
+
+
+def test_pairs_fitted_side_by_side_are_those_fitted_one_by_one(run_stage: Callable[..., Any], tmp_path: Path) -> None:
+    kinds = ("fusion_fit", "fusion_verdict", "fusion_claim")
+    found = []
+    for cores in (1, 3):
+        ran = judge(
+            partial(run_stage, cpus=cores), tmp_path, planted(of_heads=True), baselines=["expanding", "grouped"]
+        )
+        assert ran.code == 0, ran.stderr
+        found.append([ran.records(kind) for kind in kinds])
+    assert found[0] == found[1] and len(found[0][1]) == 4
 
 
 def test_a_pair_without_cells_is_named(run_stage: Callable[..., Any], tmp_path: Path) -> None:
@@ -128,3 +143,13 @@ def test_without_a_gpu_the_profile_ends_with_unmet_stages_and_4(
         "freeze": "passed", "build": "passed", "grid": "unmet", "law": "blocked",
     }  # fmt: skip
     assert "1 GPU is needed" in run.outcomes["grid"].reason
+
+
+@pytest.mark.parametrize(("given", "pinned"), [({}, True), ({"STACK_PYTHON": "/opt/torch/bin/python"}, False)])
+def test_an_environment_of_the_users_is_attested_and_not_held_to_our_pins(
+    given: dict[str, str], pinned: bool, tmp_path: Path
+) -> None:
+    config = tmp_path / ".config"
+    kconfig.load_profile("int4-fusion", given, config)
+    (asked,) = (one.params for one in plan.of_settings(kconfig.load(config), []).stages if one.name == "freeze")
+    assert bool(asked["requirements"]) is pinned and {"torch", "triton"} <= set(asked["modules"])
