@@ -24,6 +24,7 @@ from kassay.kernels.device.rows import add_norm, gate, turn_and_store
 from kassay.kernels.device.write import write_pages
 from kassay.kernels.host import H200
 from kassay.kernels.launch import Decode, shape_of
+from kassay.kernels.paired import Paired, paired_shape
 from kassay.kernels.shape import LEAST_ROWS, DecodeShape, supports
 from kassay.kernels.split import Cut, tiles_of
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
@@ -87,9 +88,20 @@ def attention(name: str, head_dim: int, splits: int, beside: int = 0) -> Compile
     """Decode attention of one recipe, alone or beside a shared prefix."""
     shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
     cut = Cut(tile=tiles_of(shape)[splits > 1], splits=splits)
-    decode = Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut, beside=beside)
+    return launched(Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut, beside=beside))
+
+
+def paired(name: str, head_dim: int, splits: int) -> Compile:
+    """The same over pairs of KV heads: an experiment, which `kernels` leaves out."""
+    shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
+    cut = Cut(tile=tiles_of(paired_shape(shape))[-1], splits=splits)
+    return launched(Paired(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut))
+
+
+def launched(decode: Decode) -> Compile:
+    """The split kernel as a launcher launches it."""
     pointers = {
-        **asked_and_stored(shape),
+        **asked_and_stored(decode.shape),
         "table_ptr": "i32",
         "length_ptr": "i32",
         "o_ptr": "fp32" if decode.parts > 1 else "fp16",

@@ -75,8 +75,9 @@ class Decode:
 
         `beside`: parts behind the splits that the kernel launched before writes, merged with them.
         """
-        require(host, shape)
+        self.require(host, shape)
         self.shape, self.host, self.device, self.batch, self.tokens = shape, host, device, batch, tokens
+        self.scale, self.second = shape.head_dim**-0.5, 0
         self.cut = cut or chosen(shape, host, batch, tokens, uneven=uneven, book=book)
         if self.cut.tile.tokens % shape.page_tokens:
             raise KassayError(f"a step of {self.cut.tile.tokens} tokens is no whole pages of {shape.page_tokens}")
@@ -111,7 +112,7 @@ class Decode:
         outs = (self.part, self.part_lse) if several else (out, lse)
         attention_split[grid](
             q_BHD, *planes, table_BX, lengths_B, *outs,
-            self.shape.head_dim**-0.5, self.chunk, table_BX.stride(0),
+            self.scale, self.chunk, table_BX.stride(0),
             table_BX.shape[1] * self.shape.page_tokens, self.parts, **(self.options() | steps(layer))
         )  # fmt: skip
         if several:
@@ -134,10 +135,15 @@ class Decode:
             "WIDE": self.host.backend == "interpreter" and shape.recipe.sixteen == "bf16",
             "PDL": pdl,
             "AFTER": pdl and self.beside > 0,
+            "SECOND": self.second,
             **({"launch_pdl": True} if pdl and self.beside else {}),
             "num_warps": tile.warps,
             "num_stages": tile.stages,
         }
+
+    def require(self, host: Host, shape: DecodeShape) -> None:
+        """Raise KassayError that names every reason why this host cannot."""
+        require(host, shape)
 
     def merge(self, out: torch.Tensor, lse: torch.Tensor) -> None:
         """Put the parts in the workspace together."""

@@ -52,6 +52,7 @@ def attention_split(
     WIDE: tl.constexpr,  # products in FP32: Triton's interpreter has none of BF16
     PDL: tl.constexpr,
     AFTER: tl.constexpr,  # the kernel before this one writes parts too, and runs beside it
+    SECOND: tl.constexpr,  # query heads of the first of two KV heads that are read as one (kassay.kernels.paired); or 0
 ):
     """One split of one sequence and one tile of query heads of one KV head."""
     RAISED: tl.constexpr = K_FORMAT == 3 and ASM and q_ptr.dtype.element_ty == tl.float16
@@ -90,7 +91,7 @@ def attention_split(
         q0, q1, q2, q3, start_NR, logit_scale, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
         pages_ptr, page_N, first_page, first, last, length, head,
         KV_HEADS, D, PAGE, K_FORMAT, V_FORMAT, K_DYNAMIC, V_DYNAMIC, K_PAGE, V_PAGE, K_SCALE_PAGE, V_SCALE_PAGE,
-        FOLD, BLOCK_R, BLOCK_N, ASM, RAISED,
+        FOLD, BLOCK_R, BLOCK_N, ASM, RAISED, SECOND,
     )  # fmt: skip
     finish(o_ptr, lse_ptr, v_scale_ptr, out_R, valid_R, m_R, l_R, a0, a1, a2, a3, D, V_FORMAT, V_DYNAMIC, FOLD, SEVERAL)
     if AFTER:

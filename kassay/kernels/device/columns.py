@@ -143,6 +143,7 @@ def walk(
     BLOCK_N: tl.constexpr,
     ASM: tl.constexpr,
     RAISED: tl.constexpr,
+    SECOND: tl.constexpr,  # first column of another KV head in the same rows (kassay.kernels.paired); 0: there is none
 ):
     """The softmax of tokens [first, last): peak, sum raised by 2^FOLD, and the weighted values by lanes."""
     K_LANES: tl.constexpr = 1 if K_FORMAT == 0 else (4 if K_FORMAT == 3 else 2)
@@ -169,7 +170,8 @@ def walk(
     v_row_N = (slot_N * KV_HEADS + head) * V_WORDS
     k_ptr_NW = k_ptr + (k_row_N[:, None] + tl.arange(0, K_WORDS)[None, :])
     v_ptr_WN = v_ptr + (v_row_N[None, :] + tl.arange(0, V_WORDS)[:, None])
-    beside_N = head * PAGE + slot_N
+    HEADS: tl.constexpr = 2 if SECOND else 1
+    beside_N = HEADS * head * PAGE + slot_N
     for start in range(first, last, BLOCK_N):
         # The page numbers of the next step are read now: a read that other reads wait for costs the pipeline a stage.
         next_N = start + BLOCK_N + tokens_N
@@ -181,8 +183,14 @@ def walk(
         s_NR = product(q0, q1, q2, q3, start_NR, k_NW, K_FORMAT, ASM, RAISED)
         hidden_N = tl.where(start + tokens_N < last, 0.0, float("-inf"))
         if K_DYNAMIC:
-            k_scale_N = tl.load(k_scale_ptr + beside_N + wide_N * page_step(KV_HEADS, PAGE, 1, K_SCALE_PAGE))
-            s_NR = s_NR * (k_scale_N * logit_scale)[:, None] + hidden_N[:, None]
+            k_page_N = wide_N * page_step(HEADS * KV_HEADS, PAGE, 1, K_SCALE_PAGE)
+            k_scale_N = tl.load(k_scale_ptr + beside_N + k_page_N)
+            if SECOND:
+                of_second_N = tl.load(k_scale_ptr + PAGE + beside_N + k_page_N)
+                k_scale_NR = tl.where(tl.arange(0, BLOCK_R)[None, :] < SECOND, k_scale_N[:, None], of_second_N[:, None])
+                s_NR = s_NR * (k_scale_NR * logit_scale) + hidden_N[:, None]
+            else:
+                s_NR = s_NR * (k_scale_N * logit_scale)[:, None] + hidden_N[:, None]
         else:
             s_NR = s_NR * logit_scale + hidden_N[:, None]
         peak_R = tl.maximum(m_R, tl.max(s_NR, 0))
@@ -194,8 +202,13 @@ def walk(
             l_R = l_R * fade_R + tl.sum(p_NR, 0)
         m_R = peak_R
         if V_DYNAMIC:
-            v_scale_N = tl.load(v_scale_ptr + beside_N + wide_N * page_step(KV_HEADS, PAGE, 1, V_SCALE_PAGE))
-            p_NR = p_NR * v_scale_N[:, None]
+            v_page_N = wide_N * page_step(HEADS * KV_HEADS, PAGE, 1, V_SCALE_PAGE)
+            v_scale_N = tl.load(v_scale_ptr + beside_N + v_page_N)
+            if SECOND:
+                of_second_N = tl.load(v_scale_ptr + PAGE + beside_N + v_page_N)
+                p_NR *= tl.where(tl.arange(0, BLOCK_R)[None, :] < SECOND, v_scale_N[:, None], of_second_N[:, None])
+            else:
+                p_NR = p_NR * v_scale_N[:, None]
         a0 = a0 * fade_R[None, :]
         if V_LANES > 1:
             a1 = a1 * fade_R[None, :]
