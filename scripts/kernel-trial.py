@@ -2,9 +2,12 @@
 
     python scripts/kernel-trial.py [--minutes 9] [--out FILE.json] [--sections check,uniform,ragged] [--shapes 32x8192]
                                    [--book FILE.json]
+    PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --target-processes application-only --error-exitcode 9 \\
+                                     python scripts/kernel-trial.py --sections small
 
 Needs torch, triton, numpy, scipy and ml_dtypes beside this checkout. Qwen3-8B's attention, pages of 16 in random order,
 FP16; 0.5 GB of K16/V16 between two reads of a byte. All arms of a shape are tuned, then replayed in turns, 21 times.
+`small` checks every recipe at two small geometries, which is what a memory checker is put over.
 A ratio above the byte limit says that the baseline is mistuned, and fails. Raw rounds go to FILE after every shape,
 so a deadline costs what comes after it alone. Exit 1 if a kernel is wrong, or a ratio impossible.
 """
@@ -51,6 +54,8 @@ SDPA = {"torch flash": SDPBackend.FLASH_ATTENTION, "torch cudnn": SDPBackend.CUD
 SHAPES = [(32, 8192), (1, 1024), (128, 8192), (8, 32768), (128, 1024), (8, 8192), (32, 1024), (1, 32768), (128, 32768),
           (64, 8192), (32, 32768), (64, 1024), (8, 1024), (1, 8192), (64, 32768)]  # fmt: skip
 RAGGED = [(32, 512, 16384), (64, 256, 16384), (128, 256, 8192)]
+SMALL = (QWEN3_8B, Heads(query_heads=14, kv_heads=2, head_dim=64, page_tokens=16))
+SMALL_LENGTHS, SMALL_SPLITS = [100, 1, 17, 0, 33], (1, 3)
 CHECKED = ([2048, 1, 17, 1000, 1999], [0, 8192, 4097], [333] * 16)
 CHECKED_TILES = (Tile(tokens=64, warps=4, stages=3), Tile(tokens=32, warps=1, stages=3))  # of 1 and of 8 splits
 WORST = {"fp16": 5e-4, "bf16": 5e-3}  # relative error of an output
@@ -94,6 +99,28 @@ def check(results: dict[str, Any], say: Say, host: Host) -> None:
     largest = {one: max((row["error"] for row in rows if row["sixteen"] == one), default=0.0) for one in WORST}
     say(f"check: {len(rows)} cases, largest errors {largest}, lse {max(row['lse'] for row in rows):.1e}, "
         f"{len(wrong)} wrong {wrong[:4]}; writers differ in {sum(writes.values())} bytes")  # fmt: skip
+
+
+def small_tiles(heads: Heads, name: str) -> list[Tile]:
+    """The largest and the smallest."""
+    tiles = tiles_of(heads.shape(name))
+    return [tiles[0], tiles[-1]]
+
+
+def small(results: dict[str, Any], say: Say, host: Host) -> None:
+    """Every recipe over few tokens, where every read beyond a plane would be one beyond its memory."""
+    rows: list[dict[str, Any]] = []
+    for heads in SMALL:
+        pages = len(SMALL_LENGTHS) * -(-max(SMALL_LENGTHS) // heads.page_tokens)
+        pool = Pool(heads, FUSED, pages * heads.page_tokens, host, CUDA)
+        calls = Calls(pool, SMALL_LENGTHS)
+        for name in FUSED:
+            for tile in small_tiles(heads, name):
+                rows += [checked(calls, name, host, Cut(tile=tile, splits=splits)) for splits in SMALL_SPLITS]
+    wrong = [row for row in rows if row["wrong"]]
+    results |= {"small": rows, "wrong": results["wrong"] + len(wrong)}
+    largest = max(row["error"] for row in rows)
+    say(f"small: {len(rows)} cases, largest error {largest:.1e}, {len(wrong)} wrong {wrong[:4]}")
 
 
 def checked(calls: Calls, name: str, host: Host, cut: Cut) -> dict[str, Any]:
@@ -171,13 +198,19 @@ def run(args: argparse.Namespace, results: dict[str, Any], say: Say, left_s: Cal
     """All sections, until the deadline."""
     host = host_of(CUDA)
     results |= {"device": host.name, "torch": torch.__version__, "triton": triton.__version__, "argv": sys.argv[1:]}
-    jobs = [(QWEN3_8B, name, tile) for name in TIMED for tile in tiles_of(QWEN3_8B.shape(name))]
-    sections = args.sections.split(",")
+    sections, jobs = args.sections.split(","), []
+    if "uniform" in sections or "ragged" in sections:
+        jobs += [(QWEN3_8B, name, tile) for name in TIMED for tile in tiles_of(QWEN3_8B.shape(name))]
+    if "small" in sections:
+        jobs += [(heads, name, tile) for heads in SMALL for name in FUSED for tile in small_tiles(heads, name)]
     if "check" in sections:
         jobs += [(heads, name, CHECKED_TILES[one]) for heads in (QWEN3_8B, *OTHERS) for name in FUSED for one in (0, 1)]
     with multiprocessing.get_context("spawn").Pool(14) as workers:
         workers.map(precompile, jobs, chunksize=1)
     say(f"{host}: {len(jobs)} tiles compiled")
+    if "small" in sections:
+        small(results, say, host)
+        return
     results["copy_TB_s"] = {"cool": copy_ceiling(CUDA)}
     if "check" in sections:
         check(results, say, host)
@@ -219,7 +252,7 @@ def main() -> int:
 
     with torch.no_grad():
         run(args, results, say, lambda: 60 * args.minutes - (time.monotonic() - began))
-    say(f"copy {results['copy_TB_s']} TB/s; {results['wrong']} wrong, {results['impossible']} above the byte limit")
+    say(f"copy {results.get('copy_TB_s')} TB/s; {results['wrong']} wrong, {results['impossible']} above the byte limit")
     return 1 if results["wrong"] or results["impossible"] else 0
 
 
