@@ -19,7 +19,7 @@ import torch
 
 from kassay.backend.judging import Found, Verdict
 from kassay.backend.kernel_operands import Given
-from kassay.backend.paged_cases import LENGTHS, PAGE_FAULTS, SPARE_PAGES, Batch, component
+from kassay.backend.paged_cases import LENGTHS, SPARE_PAGES, Batch, component, faults_in
 from kassay.errors import KassayError
 from kassay.kernels import store
 from kassay.kernels.host import Host
@@ -151,7 +151,7 @@ def judge_kernels(verdict: Verdict, recipe: Recipe, index: int, given: Given, pa
         found["storage"] = max(same, key=lambda one: one.max_abs_error)
         verdict.clean(recipe, index, f"{case}-{cut.splits}", found)
     clean = pool.batch()
-    for fault in PAGE_FAULTS:
+    for fault in faults_in(page_tokens):
         faulty = fault.inject(clean, pool.shape)
         verdict.fault(
             recipe, index, f"{case}-page", fault.name, against(wanted, pool.attended(faulty, CUTS[0])),

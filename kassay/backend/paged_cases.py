@@ -8,7 +8,9 @@ prompts at once and their last tokens one by one. Three kinds of reading: `fresh
 of requests, must hold the same bits and return the same numbers. The code under test is PagedLayer and torch's sdpa on
 what it gathers; the reference reads the pool by page and place in numpy, and knows no slot.
 
-A fault changes the block table or a length that the code under test is given: what a scheduler may get wrong.
+A fault changes the block table or a length that the code under test is given: what a scheduler may get wrong. In pages
+of one token two that are swapped are the same tokens in another order, which a query sees alike, and no slot lies
+behind the last token: neither is a fault there.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -52,6 +54,7 @@ class PageFault:
     name: str
     title: str
     inject: Callable[[Batch, PagedShape], Batch]
+    least_page_tokens: int  # of a page, below which it is none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +194,11 @@ def disjoint(pool: Pool) -> Comparison:
     return oracle.compare_bits(np.array([len(set(held))]), np.array([len(held)]))
 
 
+def faults_in(page_tokens: int) -> list["PageFault"]:
+    """The faults that pages of so many tokens may have."""
+    return [fault for fault in PAGE_FAULTS if fault.least_page_tokens <= page_tokens]
+
+
 def swapped_pages(batch: Batch, shape: PagedShape) -> Batch:
     """The first two pages of each sequence that has two change places."""
     table_RX = batch.table_RX.clone()
@@ -238,15 +246,14 @@ def one_token_long(batch: Batch, shape: PagedShape) -> Batch:
     return replace(batch, lengths_R=torch.where(room, batch.lengths_R + 1, batch.lengths_R))
 
 
-PAGE_FAULTS: tuple[PageFault, ...] = (
-    PageFault(name="pages_swapped", title="two pages of a sequence swapped", inject=swapped_pages),
-    PageFault(name="page_of_another_request", title="one page of another request", inject=of_next_request),
-    PageFault(
-        name="page_of_an_earlier_request",
-        title="a page that was freed and not written again",
-        inject=of_earlier_request,
-    ),
-    PageFault(name="table_row_off_by_one", title="block table of the neighbour request", inject=rows_moved),
-    PageFault(name="newest_token_missing", title="one token too few", inject=one_token_short),
-    PageFault(name="one_slot_too_many", title="one slot beyond the last token", inject=one_token_long),
+PAGE_FAULTS: tuple[PageFault, ...] = tuple(
+    PageFault(name=name, title=title, inject=inject, least_page_tokens=least)
+    for name, title, inject, least in (
+        ("pages_swapped", "two pages of a sequence swapped", swapped_pages, 2),
+        ("page_of_another_request", "one page of another request", of_next_request, 1),
+        ("page_of_an_earlier_request", "a page that was freed and not written again", of_earlier_request, 1),
+        ("table_row_off_by_one", "block table of the neighbour request", rows_moved, 1),
+        ("newest_token_missing", "one token too few", one_token_short, 1),
+        ("one_slot_too_many", "one slot beyond the last token", one_token_long, 2),
+    )
 )

@@ -18,7 +18,7 @@ from kassay.kv.recipe import recipe_named
 from kassay.record import Record
 from tests.backend.test_fused import interpreted  # noqa: F401  an autouse fixture
 
-LENGTHS = (1, 17)  # and the two whole requests
+LENGTHS = (1, 15, 17)  # and the two whole requests; a swap of whole pages is no fault, so one ends in its second of 8
 
 
 class Kept:
@@ -33,12 +33,12 @@ class Kept:
         self.records.append(record)
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, name: str) -> dict[str, Any]:
+def judged(monkeypatch: pytest.MonkeyPatch, name: str, page_tokens: int = 16) -> dict[str, Any]:
     """The verdict on one recipe."""
     monkeypatch.setattr(kernel_cases, "LENGTHS", LENGTHS)
     verdict = Verdict(Kept())  # type: ignore[arg-type]
     given = kernel_operands.drawn((2, 1, 64), "fp16", torch.device("cpu"), 2, 34)
-    kernel_cases.judge_kernels(verdict, recipe_named(name), 0, given, 16, "kernel")
+    kernel_cases.judge_kernels(verdict, recipe_named(name), 0, given, page_tokens, "kernel")
     return verdict.body()
 
 
@@ -51,6 +51,19 @@ def test_clean_cases_hold_and_every_fault_that_a_kernel_can_be_given_is_caught(m
     assert own - unheld <= named and {"pages_swapped", "newest_token_missing"} <= named
 
 
+@pytest.mark.parametrize("page_tokens", [1, 8, 32])
+def test_every_page_size_has_the_faults_that_are_faults_there(
+    page_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the profile's oracle has them: in pages of one a swap is no fault, and no slot lies behind the last token."""
+    body = judged(monkeypatch, "k8v16-f", page_tokens)
+    assert body["passed"], (body["missed"], body["escaped"])
+    named = {row["mutation"] for row in body["mutations"]}
+    both = {"pages_swapped", "one_slot_too_many"}
+    assert named & both == (set() if page_tokens == 1 else both)
+    assert {"page_of_another_request", "table_row_off_by_one", "newest_token_missing"} <= named
+
+
 def test_a_kernel_that_errs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     attended = kernel_cases.KernelPool.attended
 
@@ -59,7 +72,7 @@ def test_a_kernel_that_errs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return out * (1.002 if cut.splits > 1 else 1.0), lse
 
     monkeypatch.setattr(kernel_cases.KernelPool, "attended", off)
-    monkeypatch.setattr(kernel_cases, "PAGE_FAULTS", ())
+    monkeypatch.setattr(kernel_cases, "faults_in", lambda page_tokens: [])
     monkeypatch.setattr(kernel_cases, "MUTATIONS", ())
     body = judged(monkeypatch, "native")
     assert not body["passed"] and body["missed"] == ["native, layer 0, kernel-4: output"]
