@@ -3,6 +3,7 @@
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -25,6 +26,11 @@ if find_spec("triton"):  # whether its functions are interpreted, for tests/kern
     importlib.import_module("triton")
     if asked is None:
         del os.environ["TRITON_INTERPRET"]
+
+# A shell without job control starts what it sends to the background deaf to Ctrl-C, and all that this starts would be.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 # Folders, and names of tests/test_<name>.py, whose tests wait, kill or measure: one at a time, mostly idle.
 OF_THE_CLOCK = set("crash engine mirror nightly serving benchmark loop menu progress reuse run telemetry watch".split())
