@@ -6,6 +6,7 @@ round is a chain of crashes on top of crashes, which is harsher than one crash e
 is over is not counted. Every plain executable leaves a process in the background that would live on for long.
 """
 
+import math
 import os
 import random
 import shutil
@@ -91,18 +92,18 @@ class Campaign:
     driven: DrivenProject
     draw: random.Random
     expected: dict[str, bytes] = field(default_factory=dict)
-    lasts_s: float = 0.0  # an undisturbed run
+    lasts_s: float = math.inf  # an undisturbed run
     rounds: int = 0
     most: int = 0  # kills that one run has survived
 
     def prepare(self) -> None:
-        """Run undisturbed twice: what is right, and how long it takes once plans and bytecode are kept."""
+        """Run undisturbed: what is right, and how long it takes at best once plans and bytecode are kept."""
         workflow(self.driven)
-        for _ in range(2):
+        for _ in range(3):
             self.begin()
             began = time.monotonic()
             done = self.driven.run()
-            self.lasts_s = time.monotonic() - began
+            self.lasts_s = min(self.lasts_s, time.monotonic() - began)
             assert done.code == 0, done.err
         self.expected = records(self.driven)
         assert all(text.count(b"\n") == RECORDS for text in self.expected.values())

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from kassay.engine import local
 from tests.crash import toys
 from tests.crash.conftest import larger
 from tests.crash.project import DrivenProject, Driver, wait_until
@@ -30,11 +31,15 @@ def children(driven: DrivenProject) -> list[int]:
 
 
 def start_with_a_grandchild(driven: DrivenProject, extra: str) -> Driver:
-    """Start the three stages; a signal comes only once the grandchild of `one` lives, which is later than its half."""
+    """Start the three stages; a signal comes only once the grandchild of `one` lives, which is later than its half.
+
+    And once the driver has noted both: a stage that it has started and not noted yet is only sent KILL, at the end.
+    """
     three(driven, "argv", extra=extra.format(root=driven.root))
     driver = driven.start()
     wait_for_halves(driven, "one", "two")
     wait_until(lambda: children(driven), "a grandchild")
+    wait_until(lambda: len(driven.events("stage_started")) == 2, "two starts in the driver's log")
     return driver
 
 
@@ -146,8 +151,9 @@ def test_t6_a_signal_while_stage_and_grandchild_ignore_it(
     driver = start_with_a_grandchild(driven, DEAF)
     began = time.monotonic()
     driver.signal(number, whole_group)
-    done = driver.wait(16)
-    assert done.plain and done.code == 130 and time.monotonic() - began < 10
+    done = driver.wait()
+    assert done.plain and done.code == 130
+    assert local.GRACE_S <= time.monotonic() - began < local.GIVE_UP_S, "after the grace, and not given up"
     assert len(children(driven)) == 1 and driven.left(0.5) == []
     assert "run interrupted" in done.err and "hint: make resumes it" in done.err
     open_gates(driven)
@@ -157,13 +163,14 @@ def test_t6_a_signal_while_stage_and_grandchild_ignore_it(
 
 
 def test_t6_a_second_ctrl_c_does_not_wait(driven: DrivenProject) -> None:
+    driven.grant_no_end()
     driver = start_with_a_grandchild(driven, DEAF)
-    began = time.monotonic()
+    hearing = [pid for name, pid in toys.executions(driven) if name == "two"]
     driver.signal(signal.SIGINT, whole_group=True)
-    time.sleep(0.5)
+    wait_until(lambda: toys.living(hearing) == [], "the end of the stage that hears TERM")
     driver.signal(signal.SIGINT, whole_group=True)
-    done = driver.wait(16)
-    assert done.plain and done.code == 130 and time.monotonic() - began < 4
+    done = driver.wait()
+    assert done.plain and done.code == 130
     assert driven.left(0.5) == []
     open_gates(driven)
     assert driven.run().code == 0
@@ -171,11 +178,11 @@ def test_t6_a_second_ctrl_c_does_not_wait(driven: DrivenProject) -> None:
 
 
 def test_t6f_ctrl_c_to_the_group_with_a_grandchild_in_the_background(driven: DrivenProject) -> None:
+    driven.grant_no_end()
     driver = start_with_a_grandchild(driven, GRANDCHILD)
-    began = time.monotonic()
     driver.signal(signal.SIGINT, whole_group=True)
-    done = driver.wait(16)
-    assert done.plain and done.code == 130 and time.monotonic() - began < 2
+    done = driver.wait()
+    assert done.plain and done.code == 130
     assert len(children(driven)) == 1 and driven.left(0.5) == []
     open_gates(driven)
     assert driven.run().code == 0
@@ -225,9 +232,9 @@ def test_t7b_exit_0_without_the_declared_output(
 ) -> None:
     three(driven, kind, extra=extra.format(root=driven.root))
     open_gates(driven)
-    began = time.monotonic()
     done = driven.run()
-    assert done.code == 1 and said in done.err and time.monotonic() - began < 5
+    assert done.code == 1 and said in done.err
+    assert driven.took_s("one") < driven.took_s("two") + 5, "nobody waits for a file that may come late"
     assert driven.words() == {"one": ends[0], "two": "passed", "three": ends[1]}
     (driven.root / "mended").touch()
     assert driven.run().code == 0

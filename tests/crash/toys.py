@@ -4,10 +4,9 @@ Each writes its name and process number into `executions`, "half" into its outpu
 writes the whole output. So a test decides in which state everything is when something dies.
 """
 
-from pathlib import Path
 from typing import Any
 
-from tests.crash.project import DrivenProject, wait_until
+from tests.crash.project import DrivenProject, command_line, wait_until
 
 KINDS = ("program", "argv")
 WORKER = """\
@@ -98,12 +97,5 @@ def assert_right(driven: DrivenProject) -> None:
 
 
 def living(pids: list[int]) -> list[int]:
-    """Those that are there and no zombies."""
-    found = []
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        found += [pid] if state not in "ZX" else []
-    return found
+    """Those that still have their memory: a zombie has none, nor has one that was killed and only has to be told."""
+    return [pid for pid in pids if command_line(pid) not in ("", "gone")]
