@@ -117,7 +117,7 @@ class Faked:
 
 @pytest.fixture
 def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Faked:
-    """Fakes of sbatch, squeue, sacct and scancel, and an engine's pauses cut short."""
+    """Fakes of sbatch, squeue, sacct and scancel, and an engine's pauses cut short; what is late a test says itself."""
     folder, programs = tmp_path / "fake", tmp_path / "bin"
     folder.mkdir()
     programs.mkdir()
@@ -129,6 +129,5 @@ def faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Faked:
     monkeypatch.setenv("FAKE", str(folder))
     monkeypatch.setattr(slurm, "TICK_S", 0.0)
     monkeypatch.setattr(slurm, "QUICK_S", 0.0)
-    monkeypatch.setattr(slurm, "LATE_S", 0.3)
     monkeypatch.setattr(cluster, "RETRY_S", (0.0, 0.0))
     return Faked(folder=folder)

@@ -28,6 +28,7 @@ def main() -> None:
         stream.write(errand.get("say", ""))
         stream.flush()
     tell(directory, errand.get("tell", []), dict(os.environ))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # it may have been started with TERM put off
     time.sleep(errand.get("seconds", 0.0))
     if "signal" in errand:
         os.kill(os.getpid(), errand["signal"])

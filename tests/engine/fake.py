@@ -1,9 +1,11 @@
 """Jobs of the contract suite, and a fake engine that carries them out without a process."""
 
 import json
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,16 @@ class FakeEngine(HoldsNothing):
 
     def cancel(self) -> None:
         self._running.clear()
+
+
+@contextmanager
+def term_put_off() -> Iterator[None]:
+    """What is started meanwhile, and all below it, hears of TERM once it asks: a time-out may come before it is up."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

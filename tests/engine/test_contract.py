@@ -11,7 +11,7 @@ import pytest
 from kassay import paths
 from kassay.engine import Ended, Engine, Job
 from kassay.engine.local import LocalEngine
-from tests.engine.fake import FakeEngine, job, running, start, until
+from tests.engine.fake import FakeEngine, job, running, start, term_put_off, until
 
 
 @pytest.fixture(params=["fake", "local", "slurm"])
@@ -112,12 +112,14 @@ def test_no_process_of_a_job_is_left(engine: Engine, tmp_path: Path) -> None:
         job(tmp_path, stage, spawn=True, seconds=seconds, timeout_s=timeout_s, deaf=stage == "late")
         for stage, seconds, timeout_s in (("done", 0.0, 60.0), ("slow", 600.0, 600.0), ("late", 600.0, 2.0))
     )
-    for each in (done, slow, late):
+    for each in (done, slow):
         start(engine, each)
+    with term_put_off():
+        start(engine, late)
     pids = slow.directory / "pids"
     ended = all_ended(engine, 2)
     assert ended["done"].exit_code == 0 and ended["late"].timed_out
-    until(pids.exists)
+    until(lambda: pids.exists() and pids.read_text() != "")
     own = [int(word) for word in pids.read_text().split()]
     assert all(map(running, own))
     engine.cancel()

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kassay.engine import attempt, launcher
-from tests.engine.fake import ERRAND, running, until
+from tests.engine.fake import ERRAND, running, term_put_off, until
 
 ARGV = [sys.executable, "-I", "-S", launcher.__file__]
 
@@ -58,7 +59,8 @@ def test_a_directory_that_is_gone_is_run_in_never(tmp_path: Path) -> None:
 def test_all_that_the_stage_started_is_gone_before_it_is_said(tmp_path: Path, ended_by: str) -> None:
     deaf = ended_by == "TERM, deaf"
     seconds, timeout_s = (0.0 if ended_by == "itself" else 600.0), (1.0 if ended_by == "time-out" else 600.0)
-    process = launch(tmp_path, timeout_s=timeout_s, spawn=True, seconds=seconds, deaf=deaf)
+    with term_put_off() if ended_by == "time-out" else nullcontext():
+        process = launch(tmp_path, timeout_s=timeout_s, spawn=True, seconds=seconds, deaf=deaf)
     until(lambda: (tmp_path / "told.json").exists())
     if ended_by.startswith("TERM"):
         process.send_signal(signal.SIGTERM)

@@ -37,7 +37,7 @@ else:
         os.execve(sys.executable, [sys.executable, "-I", "-S", __file__, "bare"], {{}})
     open({pid!r}, "w").write(str(os.getpid()))
     time.sleep(600)
-while not os.path.exists({pid!r}): time.sleep(0.002)
+while not (os.path.exists({pid!r}) and os.path.getsize({pid!r})): time.sleep(0.002)
 """
 BARE = "import os, sys, time\nif sys.argv[1:]: open({pid!r}, 'w').write(str(os.getpid())); time.sleep(600)\n"
 
@@ -84,12 +84,19 @@ def engine() -> Iterator[LocalEngine]:
     made.cancel()
 
 
-def test_what_a_stage_leaves_keeps_it_for_moments_only(engine: LocalEngine, tmp_path: Path) -> None:
+@pytest.fixture
+def tick_s(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Two looks a minute: whoever waits for one, in place of being told, is seen on the slowest machine."""
+    monkeypatch.setattr(local, "TICK_S", 30.0)
+    return local.TICK_S
+
+
+def test_what_a_stage_leaves_keeps_it_for_moments_only(engine: LocalEngine, tmp_path: Path, tick_s: float) -> None:
     began = time.monotonic()
     for name in range(12):
         start(engine, shell(tmp_path, f"s{name}", "setsid sleep 600 & sleep 0.01"))
         ends(engine)
-    assert time.monotonic() - began < 12 * local.TICK_S, "each waits for what it left, but not for a tick"
+    assert time.monotonic() - began < tick_s, "each waits for what it left, but not for a tick"
 
 
 @pytest.mark.parametrize("bare", [False, True])
@@ -180,23 +187,22 @@ def test_a_stages_orphans_that_ended_are_taken_in_while_it_runs(engine: LocalEng
 def test_a_time_out_ends_a_deaf_stage_and_does_not_keep_others_waiting(
     engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "GRACE_S", 4.0)
+    monkeypatch.setattr(local, "GRACE_S", 60.0)
     deaf, pid = daemon(tmp_path, "deaf", then="time.sleep(600)", timeout_s=0.5)
-    began = time.monotonic()
     start(engine, deaf)
     number(pid)
-    until(lambda: engine.poll() == [] and time.monotonic() > began + 0.6)
+    until(lambda: engine.poll() == [] and engine._running["deaf"].timed_out)
     start(engine, job(tmp_path, "quick"))
-    assert set(ends(engine)) == {"quick"} and time.monotonic() < began + 4.4, "told within the grace of the other"
+    assert set(ends(engine)) == {"quick"} and running(number(pid)), "told within the grace of the other"
+    engine._running["deaf"].kill_at = time.monotonic()  # the grace is over
     end = ends(engine)["deaf"]
     assert (end.exit_code, end.timed_out) == (-signal.SIGKILL, True)
-    assert 4.4 < time.monotonic() - began < 15.0 and not Path(f"/proc/{number(pid)}").exists()
+    assert not Path(f"/proc/{number(pid)}").exists()
 
 
 def test_a_stage_that_closes_its_output_runs_on(engine: LocalEngine, tmp_path: Path) -> None:
     start(engine, shell(tmp_path, "mute", "exec >&- 2>&- <&-; sleep 0.5; touch done; exit 3"))
-    began = time.monotonic()
-    assert ends(engine)["mute"].exit_code == 3 and time.monotonic() - began > 0.4
+    assert ends(engine)["mute"].exit_code == 3
     assert (tmp_path / "stages" / "mute" / "done").exists()
 
 
@@ -239,11 +245,11 @@ def test_few_open_files_are_enough_and_none_reaches_a_stage(engine: LocalEngine,
     assert len(os.listdir("/proc/self/fd")) <= len(before) + 3, "the reaper's pipe and list, and /dev/null"
 
 
-def test_the_end_is_seen_at_once(engine: LocalEngine, tmp_path: Path) -> None:
-    asked = job(tmp_path, "first", seconds=0.3)
-    start(engine, asked)
+def test_the_end_is_seen_at_once(engine: LocalEngine, tmp_path: Path, tick_s: float) -> None:
+    began = time.monotonic()
+    start(engine, job(tmp_path, "first", seconds=0.3))
     ends(engine)
-    assert time.time() - (asked.directory / "told.json").stat().st_mtime < 0.3 + 0.1
+    assert 0.3 < time.monotonic() - began < tick_s
 
 
 def test_the_peak_of_memory_is_told_where_it_is_known(engine: LocalEngine, tmp_path: Path) -> None:
@@ -260,17 +266,22 @@ def test_the_peak_of_memory_is_told_where_it_is_known(engine: LocalEngine, tmp_p
 def test_a_second_ctrl_c_cuts_the_grace_short(
     engine: LocalEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(local, "GRACE_S", 60.0)
     deaf, pid = daemon(tmp_path, "deaf", then="time.sleep(600)")
     start(engine, deaf)
     number(pid)
+    pressed, exited = iter([True]), local.exited
+
+    def interrupted(process: "subprocess.Popen[bytes]") -> bool:
+        if next(pressed, False):
+            raise KeyboardInterrupt
+        return exited(process)
+
+    monkeypatch.setattr(local, "exited", interrupted)
     began = time.monotonic()
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.3)
-    try:
-        engine.cancel()
-    finally:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    assert time.monotonic() - began < local.GRACE_S - 2 and not Path(f"/proc/{number(pid)}").exists()
+    engine.cancel()
+    assert not any(pressed) and time.monotonic() - began < local.GIVE_UP_S, "neither the grace nor given up"
+    assert not Path(f"/proc/{number(pid)}").exists()
 
 
 def test_what_was_started_and_not_yet_noted_is_ended_by_cancel(
@@ -345,10 +356,11 @@ def test_nothing_outlives_a_driver_that_is_killed(tmp_path: Path) -> None:
     deaf, pid = daemon(tmp_path, "daemon", then="time.sleep(600)")
     cleared = shell(tmp_path, "cleared", f"exec env -i sh -c 'trap \"\" TERM; echo $$ > {tmp_path}/cleared; sleep 600'")
     driver, token = drive([deaf, cleared])
+    assert {said(driver, "started")[1] for _ in range(2)} == {"daemon", "cleared"}, "the reaper knows both groups"
     pids = [number(pid), number(tmp_path / "cleared")]
     assert stragglers.carrying(token)
     kill(driver)
-    until(lambda: not any(map(running, pids)) and not stragglers.carrying(token), seconds=5.0)
+    until(lambda: not any(map(running, pids)) and not stragglers.carrying(token))
 
 
 def test_a_driver_that_takes_over_ends_what_the_reaper_did_not(tmp_path: Path) -> None:

@@ -37,15 +37,16 @@ def polled(engine: SlurmEngine, times: int = 3) -> list[Ended]:
     return [ended for _ in range(times) for ended in engine.poll()]
 
 
-def at_last(engine: SlurmEngine) -> Ended:
-    """The one end that is told in the end."""
+def at_last(engine: SlurmEngine, monkeypatch: pytest.MonkeyPatch) -> Ended:
+    """The one end that is told when what was awaited is late."""
+    monkeypatch.setattr(slurm, "LATE_S", 0.0)
     ended: list[Ended] = []
 
     def told() -> bool:
         ended.extend(engine.poll())
         return bool(ended)
 
-    until(told, seconds=10.0)
+    until(told)
     assert len(ended) == 1
     return ended[0]
 
@@ -178,13 +179,17 @@ def test_without_an_end_anywhere_the_files_decide(started: Started, faked: Faked
 
 
 @pytest.mark.parametrize("accounted", [None, "", "7|RUNNING\n"])
-def test_without_an_end_and_without_files_it_crashed(started: Started, faked: Faked, accounted: str | None) -> None:
+def test_without_an_end_and_without_files_it_crashed(
+    started: Started, faked: Faked, monkeypatch: pytest.MonkeyPatch, accounted: str | None
+) -> None:
     engine, asked = started
     faked.forget()
     faked.account(accounted)
     assert polled(engine) == [], "the files may be late"
     fault = "Slurm does not know the job any more, and it left no exit status"
-    assert at_last(engine) == Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None)
+    assert at_last(engine, monkeypatch) == Ended(
+        stage=asked.stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None
+    )
 
 
 def test_late_files_are_waited_for(started: Started, faked: Faked) -> None:
@@ -197,11 +202,13 @@ def test_late_files_are_waited_for(started: Started, faked: Faked) -> None:
     assert polled(engine) == [Ended(stage=asked.stage, exit_code=0, timed_out=False, fault="", peak_bytes=None)]
 
 
-def test_files_that_never_come_are_a_crash(started: Started, faked: Faked) -> None:
+def test_files_that_never_come_are_a_crash(started: Started, faked: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = started
     faked.say("COMPLETED")
     fault = "Slurm says COMPLETED of job 7, and it left no exit status"
-    assert at_last(engine) == Ended(stage=asked.stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None)
+    assert at_last(engine, monkeypatch) == Ended(
+        stage=asked.stage, exit_code=None, timed_out=False, fault=fault, peak_bytes=None
+    )
 
 
 def test_time_to_be_late_starts_anew_when_a_job_goes_on_again(
@@ -209,6 +216,7 @@ def test_time_to_be_late_starts_anew_when_a_job_goes_on_again(
 ) -> None:
     engine, _ = started
     now = [0.0]
+    monkeypatch.setattr(slurm, "LATE_S", 0.3)
     monkeypatch.setattr(slurm.time, "monotonic", lambda: now[0])
     for state, at in (("COMPLETED", 1.0), ("RUNNING", 1.2), ("COMPLETED", 1.4), ("COMPLETED", 1.6)):
         now[0] = at
@@ -229,13 +237,15 @@ def test_a_queue_that_does_not_answer_ends_nothing(started: Started, faked: Fake
 
 
 def test_a_queue_that_stays_silent_is_told_and_what_left_its_status_ends(
-    started: Started, faked: Faked, capsys: pytest.CaptureFixture[str]
+    started: Started, faked: Faked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine, asked = started
     (faked.folder / "silent").touch()
     assert polled(engine) == [] and capsys.readouterr().err == ""
     leave(attempt_of(asked), 3)
-    assert at_last(engine) == Ended(stage=asked.stage, exit_code=3, timed_out=False, fault="", peak_bytes=None)
+    assert at_last(engine, monkeypatch) == Ended(
+        stage=asked.stage, exit_code=3, timed_out=False, fault="", peak_bytes=None
+    )
     assert "Slurm has not answered for" in (said := capsys.readouterr().err) and "Unable to contact" in said
 
 
