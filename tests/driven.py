@@ -69,7 +69,7 @@ def counting(project: Project, total: int = 9, **body: Any) -> dict[str, Any]:
 
 def until(told: Callable[[], Any], what: str = "it") -> Any:
     """What `told` gives, as soon as it is something."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (found := told()):
         assert time.monotonic() < deadline, f"{what} never came"
         time.sleep(0.02)

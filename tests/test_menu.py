@@ -31,10 +31,10 @@ class Terminal:
     def type(self, *keys: str) -> None:
         self.tmux("send-keys", *keys)
 
-    def until(self, text: str) -> str:
-        """The screen, as soon as it holds the text."""
-        deadline = time.monotonic() + 15
-        while text not in (screen := self.tmux("capture-pane", "-p")):
+    def until(self, text: str, without: str = "\0") -> str:
+        """The screen, as soon as it holds the one text and not the other."""
+        deadline = time.monotonic() + 60
+        while text not in (screen := self.tmux("capture-pane", "-p")) or without in screen:
             assert time.monotonic() < deadline, f"`{text}` did not come:\n{screen}"
             time.sleep(0.05)
         return screen
@@ -113,10 +113,10 @@ def load(terminal: Terminal, name: str, answer: str, leaves: int) -> None:
     terminal.type("C-u")
     terminal.type(name, "Enter")
     terminal.until(answer)
-    for _ in range(leaves):
+    for shown in [answer, "File to load"][:leaves]:
         terminal.type("Escape")
-        time.sleep(0.2)
-    assert "File to load" not in terminal.until("[O] Load")
+        terminal.until("[O] Load", without=shown)
+    terminal.until("[O] Load", without="File to load")
 
 
 def test_nconfig_and_oldconfig(terminal: Terminal, tree: Path) -> None:

@@ -33,7 +33,7 @@ def event(kind: str, stage: str | None = None, why: str = "") -> Event:
 def test_elsewhere_a_line_an_event_and_of_a_crash_its_log(project: Project) -> None:
     project.program("bad", BAD)
     process = drive(project, {"bad": {"program": "bad"}, "below": {"program": "ok", "inputs": {"x": "bad.out"}}})
-    out, talk = process.communicate(timeout=30)
+    out, talk = process.communicate(timeout=120)
     log = paths.stage_dir((project.results / "latest").resolve(), "bad") / paths.STDERR
     tail = [f"  {line}" for line in log.read_text().splitlines()[-TAIL_LINES:]]
     assert tail[-1] == "  ValueError: broken" and len(tail) == TAIL_LINES == 20
@@ -56,7 +56,7 @@ def test_a_reader_that_went_away_does_not_end_the_run(project: Project) -> None:
     process.stderr.close()
     assert process.stdout.read() == "plain\n"
     process.stdout.close()
-    assert process.wait(30) in (0, 120), "120: Python itself could not flush standard error"
+    assert process.wait(120) in (0, 120), "120: Python itself could not flush standard error"
     assert len(list((project.results / "latest" / "stages").glob("*/outcome.json"))) == 2
 
 
@@ -106,10 +106,10 @@ def test_a_tick_that_does_not_draw_looks_at_nothing(tmp_path: Path, tty: Tty) ->
     drawn = tty.getvalue()
     table.due = time.monotonic() + 3600
     for watcher in (Lines(tmp_path), table):
-        started = time.monotonic()
+        started = time.process_time()
         for _ in range(100_000):
             watcher.tick(Untouchable(), not_asked)
-        assert time.monotonic() - started < 1.0
+        assert time.process_time() - started < 1.0
     assert tty.getvalue() == drawn
     table.close()
 
@@ -220,10 +220,11 @@ def test_forty_stages_on_a_terminal_of_80x24(project: Project, terminal: Termina
     stages = {"first": {"program": "ok"}, "bad": {"program": "bad"}} | stages
     stages |= {"below": {"program": "ok", "inputs": {"x": "bad.out"}}, "last": {"program": "ok", "after": "all"}}
     terminal.type(command(project, {name.replace(".", "-"): body for name, body in stages.items()}), "Enter")
-    drawn = until_shown(terminal, lambda text: text.count("1 of 40 items") == 2)
+    counted = "2 running, 35 waiting, 1 passed, 1 crashed, 1 blocked\n"  # the last row: all above it is drawn
+    drawn = until_shown(terminal, lambda text: text.count("1 of 40 items") == 2 and counted in text)
     fits(drawn)
     rows = drawn.rstrip("\n").split("\n")
-    assert "2 running, 35 waiting, 1 passed, 1 crashed, 1 blocked" in rows[-1]
+    assert rows[-1].endswith(counted.rstrip())
     assert [row.split()[:2] for row in rows if row.startswith("many-")] == [
         ["many-0", "running"],
         ["many-1", "running"],
@@ -232,7 +233,7 @@ def test_forty_stages_on_a_terminal_of_80x24(project: Project, terminal: Termina
         ["many-4", "waiting"],
     ]
     assert re.search(r"^many-2 +waiting +- +0 of 2 cores are free$", drawn, re.MULTILINE)
-    assert re.search(r"^bad +crashed +\d\.\d s +ValueError: broken$", drawn, re.MULTILINE)
+    assert re.search(r"^bad +crashed +\d+\.\d s +ValueError: broken$", drawn, re.MULTILINE)
     assert "  ValueError: broken\n" in drawn and "stage ended bad (crashed" in history(terminal)
     assert drawn.count("stage  ") + drawn.count("state ") <= 3, "one table, drawn in place"
     (project.root / "gate").touch()
@@ -243,7 +244,7 @@ def test_forty_stages_on_a_terminal_of_80x24(project: Project, terminal: Termina
 
 def until_shown(terminal: Terminal, told: Callable[[str], bool]) -> str:
     """The screen as soon as it shows that."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not told(drawn := terminal.tmux("capture-pane", "-p")):
         assert time.monotonic() < deadline, drawn
         time.sleep(0.05)
@@ -259,7 +260,7 @@ def history(terminal: Terminal) -> str:
 def test_ctrl_c_leaves_the_table_and_the_cursor(project: Project, terminal: Terminal) -> None:
     stages = {"slow": counting(project), "below": {"program": "ok", "inputs": {"x": "slow.out"}}}
     terminal.type(command(project, stages), "Enter")
-    drawn = until_shown(terminal, lambda text: "1 of 9 items" in text)
+    drawn = until_shown(terminal, lambda text: "1 of 9 items" in text and "1 running, 1 waiting\n" in text)
     assert re.search(r"^below +waiting +- +.*slow$", drawn, re.MULTILINE)
     terminal.type("C-c")
     drawn = until_shown(terminal, lambda text: "ended with 130" in text)
@@ -278,19 +279,19 @@ def test_watch_draws_the_same_until_the_run_ends(project: Project, terminal: Ter
     )
     until_there(latest / paths.EVENTS)
     terminal.type(f"clear; {sys.executable} {path}; echo ended with $?", "Enter")
-    drawn = until_shown(terminal, lambda text: "1 of 9 items" in text)
+    drawn = until_shown(terminal, lambda text: "1 of 9 items" in text and "1 running, 1 waiting\n" in text)
     fits(drawn)
     assert f"pid {process.pid} on" in drawn and re.search(r"^below +waiting +- +waits for slow$", drawn, re.MULTILINE)
     (project.root / "gate").touch()
     drawn = until_shown(terminal, lambda text: "ended with 0" in text)
     assert "2 stages: 2 passed" in drawn and "ended, exit code 0: every stage passed" in drawn
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     process.communicate()
 
 
 def until_there(path: Path) -> None:
     """Until the file is there."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not os.path.exists(path):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,6 +1,7 @@
 """The loop with real processes: the five outcomes, what goes on, what is reused and why, and how it survives."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -229,23 +231,33 @@ def test_a_stage_past_its_time_out_is_ended(project: Project) -> None:
     assert went.words["slow"] == "crashed" and "time-out" in went.reasons["slow"]
 
 
-def test_a_time_out_ends_grandchildren_and_what_ignores_term(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ready(project: Project, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file in which a stage says that it is ready: no time-out comes before, however slow the machine is."""
+    path, deadline = project.root / "ready", local.deadline
+    monkeypatch.setattr(local, "deadline", lambda running: deadline(running) if written(path) else math.inf)
+    return path
+
+
+def test_a_time_out_ends_grandchildren_and_what_ignores_term(
+    project: Project, ready: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "GRACE_S", 0.3)
-    pid = project.root / "pid"
     body = (
         "    import signal, subprocess\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        f'    child = subprocess.Popen(["sleep", "600"])\n    open({str(pid)!r}, "w").write(str(child.pid))\n'
+        f'    child = subprocess.Popen(["sleep", "600"])\n    open({str(ready)!r}, "w").write(str(child.pid))\n'
         "    time.sleep(600)"
     )
     project.program("deaf", body)
     went = project.go({"deaf": {"program": "deaf"}}, timeout_s=0.6)
-    assert went.reasons["deaf"].startswith("ran past its time-out") and alive([int(pid.read_text())]) == []
+    assert went.reasons["deaf"].startswith("ran past its time-out") and alive([int(ready.read_text())]) == []
 
 
-def test_what_ends_well_after_its_time_out_still_ran_past_it(project: Project) -> None:
+def test_what_ends_well_after_its_time_out_still_ran_past_it(project: Project, ready: Path) -> None:
     body = (
         "    import signal, threading\n    over = threading.Event()\n"
-        "    signal.signal(signal.SIGTERM, lambda *_: over.set())\n    over.wait(60)\n    return {}"
+        "    signal.signal(signal.SIGTERM, lambda *_: over.set())\n"
+        f'    open({str(ready)!r}, "w").write("x")\n    over.wait(60)\n    return {{}}'
     )
     project.program("polite", body)
     went = project.go({"polite": {"program": "polite"}}, timeout_s=0.6)
@@ -269,8 +281,7 @@ def test_a_fault_of_the_driver_ends_the_stages(project: Project) -> None:
 
     class Broken(Silent):
         def tick(self, states: dict[str, str], waits_for: Callable[[str], str]) -> None:
-            if (project.root / "pid").exists():
-                time.sleep(0.2)
+            if written(project.root / "pid"):
                 raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
@@ -404,12 +415,23 @@ def drive(project: Project, stages: dict[str, Any]) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", script], cwd=here, env={**os.environ, "PYTHONPATH": str(here)})
 
 
-def wait_for(path: Path) -> None:
-    """Until the file is there."""
-    deadline = time.monotonic() + 30
-    while not path.exists():
+def written(path: Path) -> bool:
+    """Whether the file is there, and not only made."""
+    return path.exists() and path.stat().st_size > 0
+
+
+def wait_for_pids(project: Project) -> list[int]:
+    """The slow stage and its grandchild, as soon as they run and their driver has noted it."""
+    deadline, path = time.monotonic() + 120, project.root / "pid"
+    while not (written(path) and '"stage_started","stage":"slow"' in events_of(project)):
         assert time.monotonic() < deadline, f"{path} never came"
         time.sleep(0.02)
+    return [int(word) for word in path.read_text().split()]
+
+
+def events_of(project: Project) -> str:
+    """The events of the newest run, without blanks."""
+    return (project.results / "latest" / paths.EVENTS).read_text().replace(" ", "")
 
 
 def slow_stages(project: Project) -> dict[str, Any]:
@@ -427,18 +449,20 @@ def slow_stages(project: Project) -> dict[str, Any]:
 
 def alive(pids: list[int]) -> list[int]:
     """Those that still run; a zombie does not."""
-    return [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found += [pid] if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE else []
+    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_stages_and_leaves_a_resumable_run(project: Project, number: int) -> None:
     stages = slow_stages(project)
     driver = drive(project, stages)
-    wait_for(project.root / "pid")
-    time.sleep(0.2)
-    pids = [int(word) for word in (project.root / "pid").read_text().split()]
+    pids = wait_for_pids(project)
     driver.send_signal(number)
-    assert driver.wait(30) == 130
+    assert driver.wait(120) == 130
     assert alive(pids) == []
     (project.root / "gate").touch()
     went = project.go(stages)
@@ -458,13 +482,11 @@ def test_kill_9_of_the_driver_leaves_no_process_and_a_resumable_run(project: Pro
         )
         path.write_text(head + path.read_text())
     driver = drive(project, stages)
-    wait_for(project.root / "pid")
-    time.sleep(0.2)
-    pids = [int(word) for word in (project.root / "pid").read_text().split()]
+    pids = wait_for_pids(project)
     assert len(alive(pids)) == 2
     driver.kill()
     driver.wait(30)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while alive(pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive(pids) == []

@@ -99,14 +99,14 @@ def test_looking_locks_and_writes_nothing(project: Project, driver: "subprocess.
     list(watch.status(latest(project)))
     assert sorted(path.name for path in latest(project).iterdir()) == held
     open_gate(project)
-    assert driver.wait(30) == 1
+    assert driver.wait(120) == 1
     with lock.owned(latest(project), "token", []):
         assert facts(project)["driver"].startswith(f"pid {os.getpid()} ")
 
 
 def test_a_run_that_ended_tells_its_exit_code(project: Project, driver: "subprocess.Popen[str]") -> None:
     open_gate(project)
-    assert driver.wait(30) == view(project).exit_code == 1
+    assert driver.wait(120) == view(project).exit_code == 1
     shown = facts(project)
     assert (shown["driver"], shown["state"]) == ("none", "ended, exit code 1: something crashed")
     assert states(project) == {
@@ -146,7 +146,7 @@ def test_kill_9_of_the_driver_is_lost_even_before_anybody_has_waited_for_it(
     assert shown["below"] == "below  waiting  -  -  -  not reached; `make` resumes"
     assert facts(project)["bad"].startswith("bad  crashed")
     started = time.monotonic()
-    assert watch.watch(latest(project)) == 1 and time.monotonic() - started < watch.DOUBT_S + 3
+    assert watch.watch(latest(project)) == 1 and time.monotonic() - started < watch.DOUBT_S + 30
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_driver_is_known_by_its_pid_and_start_and_only_on_its_host(
 
 def test_an_interrupted_run_is_over(project: Project, driver: "subprocess.Popen[str]") -> None:
     driver.send_signal(signal.SIGTERM)
-    assert driver.wait(30) == 130 == view(project).exit_code
+    assert driver.wait(120) == 130 == view(project).exit_code
     assert facts(project)["state"] == "interrupted: its stages were ended; `make` resumes it"
     assert facts(project)["slow"].endswith("  it was ended with the run; `make` runs it again")
 
@@ -237,7 +237,7 @@ def rest(process: "subprocess.Popen[str]") -> tuple[str, str]:
     """What is left to read of a process that ends; `communicate` would forget what `readline` has buffered."""
     assert process.stdout is not None and process.stderr is not None
     said = process.stdout.read(), process.stderr.read()
-    process.wait(30)
+    process.wait(120)
     process.stdout.close()
     process.stderr.close()
     return said
@@ -270,7 +270,7 @@ def test_watch_prints_new_events_until_the_end_and_ends_as_the_run(
         "stage ended last (passed)",
         "run ended (exit code 1)",
     ]
-    assert (process.returncode, talk) == (1, "ended, exit code 1: something crashed\n") and driver.wait(30) == 1
+    assert (process.returncode, talk) == (1, "ended, exit code 1: something crashed\n") and driver.wait(120) == 1
 
 
 def test_watch_says_that_the_driver_died(project: Project, driver: "subprocess.Popen[str]") -> None:
@@ -286,7 +286,7 @@ def test_ctrl_c_leaves_watch_at_once_and_the_run_alone(project: Project, driver:
     out, talk = rest(process)
     assert (process.returncode, out, talk) == (130, "", "")
     open_gate(project)
-    assert driver.wait(30) == 1
+    assert driver.wait(120) == 1
 
 
 def logs(project: Project, stage: str) -> str:
@@ -320,7 +320,7 @@ def test_logs_of_a_stage_that_did_not_run(project: Project, driver: "subprocess.
     with pytest.raises(RunError, match=r"no stage `slwo` in run .*; did you mean `slow`\?"):
         logs(project, "slwo")
     driver.send_signal(signal.SIGTERM)
-    driver.wait(30)
+    driver.wait(120)
     with pytest.raises(RunError, match="stage `below`: waiting \\(not reached; `make` resumes\\)"):
         logs(project, "below")
 
@@ -357,7 +357,7 @@ def test_logs_go_on_in_the_directory_of_the_next_attempt(project: Project, tmp_p
         "attempt 2",
         "end of 2",
     ]
-    assert process.wait(30) == reader.returncode == 0
+    assert process.wait(120) == reader.returncode == 0
     process.communicate()
 
 
