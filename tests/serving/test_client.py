@@ -33,8 +33,8 @@ def faking(*faults: str, token_s: float = 0.0) -> Iterator[Fake]:
 
 
 def target_of(port: int, **changes: Any) -> Target:
-    """A target with short limits."""
-    limits = Limits(connect_s=1, stall_s=changes.pop("stall_s", 0.4), request_s=changes.pop("request_s", 5))
+    """A target whose limits nothing reaches but what a test makes reach one."""
+    limits = Limits(connect_s=30, stall_s=changes.pop("stall_s", 60), request_s=changes.pop("request_s", 60))
     fields = {"host": "127.0.0.1", "port": port, "model": "m", "chat": False, "output_tokens": 4, "limits": limits}
     return Target(**(fields | changes))
 
@@ -52,7 +52,7 @@ def closed(target: Target, count: int, concurrency: int = 1) -> list[Answer]:
 @pytest.mark.parametrize("fault", [*FAULTS, *CLASS_OF])
 def test_a_failure_is_its_class(fault: str) -> None:
     with faking("ok", fault, "ok") as server:
-        answers = closed(target_of(server.server_address[1]), 3)
+        answers = closed(target_of(server.server_address[1], stall_s=1.5 if fault == "stalled" else 60), 3)
     assert [one.status for one in answers] == ["ok", "failed", "ok"]
     assert answers[1].error == CLASS_OF.get(fault, fault) and answers[1].detail
     assert metrics.ttft_s(answers[1]) is metrics.latency_s(answers[1]) is metrics.tpot_s(answers[1]) is None
@@ -77,8 +77,8 @@ def test_load_goes_to_this_machine_only() -> None:
 
 
 def test_a_request_that_outlasts_its_limit() -> None:
-    with faking(token_s=0.2) as server:
-        (one,) = closed(target_of(server.server_address[1], request_s=0.5), 1)
+    with faking(token_s=0.02) as server:
+        (one,) = closed(target_of(server.server_address[1], request_s=1.5, output_tokens=1000), 1)
     assert (one.status, one.error) == ("failed", "timeout") and len(one.token_ns) >= 1
 
 
@@ -87,7 +87,7 @@ def test_the_first_event_of_a_chat_is_no_token() -> None:
     with faking(token_s=0.05) as server:
         (one,) = closed(target_of(server.server_address[1], chat=True, output_tokens=3), 1)
     assert len(one.token_ns) == 3 and one.output_tokens == 3
-    assert 0.05 <= (metrics.ttft_s(one) or 0) < 0.3
+    assert 0.05 <= (metrics.ttft_s(one) or 0) <= (one.token_ns[0] - one.started_ns) / 1e9
 
 
 def test_o20_stream_as_stamps() -> None:
@@ -128,13 +128,13 @@ def test_a_closed_loop_keeps_its_concurrency_and_sends_each_request_once() -> No
 
 def test_an_open_loop_does_not_wait_for_answers() -> None:
     offsets = [0.0, 0.02, 0.04, 0.06]
-    with faking(token_s=0.05) as server:
+    with faking(token_s=0.4) as server:  # 1.6 s an answer
         begun = time.monotonic()
         answers = asyncio.run(open_loop(target_of(server.server_address[1]), planned(4), offsets, lambda ended: None))
         took = time.monotonic() - begun
     assert all(one.status == "ok" for one in answers) and metrics.most_in_flight(answers) == 4
     lags = [one.started_ns - (one.scheduled_ns or 0) for one in answers]
-    assert min(lags) >= 0 and took < 1.0
+    assert min(lags) >= 0 and took < 4 * 1.6, "not one after the other"
     gaps = [later.scheduled_ns - earlier.scheduled_ns for earlier, later in itertools.pairwise(answers)]
     assert gaps == [20_000_000] * 3
 

@@ -1,7 +1,6 @@
 """The queue and the text of pieces, without a model behind them."""
 
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,10 +99,9 @@ def test_what_waits_when_the_server_stops_is_told() -> None:
     one = job("a")
     decoder.waiting.put(one)
     thread = threading.Thread(target=decoder.run)
-    begun = time.monotonic()
     thread.start()
-    thread.join(2)
-    assert one.pieces.get_nowait().finish_reason == "error" and time.monotonic() - begun < 2
+    thread.join(60)
+    assert not thread.is_alive() and one.pieces.get_nowait().finish_reason == "error"
 
 
 def test_all_that_is_wrong_with_a_request_is_said_at_once() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kassay import paths
+from kassay.serving import arrivals
 from tests.serving.test_server import MODEL, scales_at, written
 from tests.stages.conftest import Ran
 
@@ -33,8 +34,8 @@ def params(**changes: Any) -> dict[str, Any]:
         "ready_timeout_s": 60,
         "grace_s": 30,
         "connect_s": 5,
-        "stall_s": 1.5,
-        "request_s": 30,
+        "stall_s": 60,
+        "request_s": 120,
         "seed": 1,
     }
     given = {"arms": ["native", "k16v8-f"], "blocks": 1, "pilot_blocks": 0, "lag_limit_s": 1.0}
@@ -69,7 +70,8 @@ def test_both_arms_by_the_in_tree_server(run_stage: Callable[..., Ran], inputs: 
     requests, made, servers = ran.records("served_request"), ran.records("served_load"), ran.records("server_run")
     assert len(requests) == 2 * (6 + 2 + 6) and {one["status"] for one in requests} == {"ok"}
     assert sum(one["warmup"] for one in requests) == 4
-    assert [(one["requests"], one["completed"], one["faults"]) for one in made] == [(6, 6, [])] * 4
+    assert [(one["requests"], one["completed"]) for one in made] == [(6, 6)] * 4
+    assert [bool(one["faults"]) for one in made] == [off_schedule(one) for one in made]
     assert {(one["arm"], one["prompts_sha256"]) for one in made if one["load"] == "open"} == {
         (arm, made[1]["prompts_sha256"]) for arm in ("native", "k16v8-f")
     }, "all arms of a block answer the same prompts"
@@ -77,12 +79,18 @@ def test_both_arms_by_the_in_tree_server(run_stage: Callable[..., Ran], inputs: 
     assert {one["prompt_tokens"] for one in requests} == {CONTEXT} and made[0]["output_tokens"] == 6 * OUTPUT
     counted = {one["request_id"] for one in ran.records("server_request")}
     assert counted == {one["request_id"] for one in requests}
-    assert made[1]["achieved_per_s"] == pytest.approx(10, rel=0.2) and made[0]["most_in_flight"] == 2
+    assert made[1]["schedule_per_s"] == pytest.approx(10) and made[0]["most_in_flight"] == 2
     assert [(one["died"], one["stopped_by"], one["exit_code"]) for one in servers] == [(False, "TERM", 0)] * 2
     assert not any(Path(f"/proc/{one['pid']}").exists() for one in servers)
     code = json.loads((ran.directory / "receipt.json").read_text())["code"]
     assert {"stages/serving_server.py", "kassay/backend/cohort.py", "kassay/kv/cache.py"} <= set(code)
     assert (ran.directory / "servers" / "block-0-0-native" / "server.log").stat().st_size
+
+
+def off_schedule(load: dict[str, Any]) -> bool:
+    """Whether an open loop's starts were off by so much that it is no evidence: 10 ms of half a second are enough."""
+    planned, kept = load["schedule_per_s"], load["achieved_per_s"]
+    return planned is not None and abs(kept / planned - 1) > arrivals.RATE_SHARE
 
 
 def test_every_injected_failure_is_counted(
@@ -94,7 +102,7 @@ def test_every_injected_failure_is_counted(
     """
     written(tmp_path / "k16v8-f", "k16v8-f", 0)
     command = f"{{python}} {HERE / 'proxy.py'} --port {{port}} --server {tmp_path}/{{recipe}} {' '.join(FAULTS)}"
-    ran = run_stage("serving", params(command=command), inputs, cpus=2)
+    ran = run_stage("serving", params(command=command, stall_s=4), inputs, cpus=2)
     assert (ran.code, ran.outcome.word) == (0, "passed"), ran.stderr
     made = {one["arm"]: one for one in ran.records("served_load")}["k16v8-f"]
     done = [json.loads(line) for line in (tmp_path / "k16v8-f" / "proxy.jsonl").read_text().splitlines()]
@@ -103,7 +111,7 @@ def test_every_injected_failure_is_counted(
     assert Counter(made["errors"]) == wanted and made["empty"] == 1
     assert (made["requests"], made["completed"], made["failed"]) == (12, 4, wanted.total())
     assert made["ttft_s"]["n"] == made["latency_s"]["n"] == made["tpot_s"]["n"] == 4
-    assert made["window_s"] > 1.5, "the stall is part of the window"
+    assert made["window_s"] > 4, "the stall is part of the window"
     own = [one for one in ran.records("served_request") if one["arm"] == "k16v8-f"]
     assert [one["status"] for one in own[:4]] == ["ok", "failed", "ok", "empty"]
     assert all(one["detail"] for one in own if one["status"] == "failed")
