@@ -15,6 +15,7 @@ from kassay.config.setting import Setting
 from kassay.errors import SourceError
 from kassay.kinds.mirror import MirrorRecord
 from kassay.mirror import request
+from kassay.mirror import start as driver
 from kassay.mirror.start import start
 from kassay.record import read_kind, read_lines
 from kassay.source import environment
@@ -124,7 +125,7 @@ def processes_of(run_dir: Path) -> list[psutil.Process]:
     return found
 
 
-def soon(true: Callable[[], bool], within_s: float = 10.0) -> bool:
+def soon(true: Callable[[], bool], within_s: float = 60.0) -> bool:
     """Whether something comes true within a time."""
     deadline = time.monotonic() + within_s
     while not true() and time.monotonic() < deadline:
@@ -160,6 +161,12 @@ class FakeWandb:
         """Number and values of each row, in the order of arrival."""
         lines = self.server.read_text().splitlines() if self.server.exists() else []
         return [(number, values) for number, values in map(json.loads, lines)]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mirror has a minute to finish: what is well is not called hung as the machine is busy. A test may set less."""
+    monkeypatch.setattr(driver, "FINISH_S", 60.0)
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def trackio_port(trackio_python: Path, tmp_path: Path) -> Iterator[int]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert soon(lambda: answers(port), 30.0), "trackio's server does not answer"
+        assert soon(lambda: answers(port)), "trackio's server does not answer"
         yield port
     finally:
         process.communicate()
