@@ -51,7 +51,10 @@ def test_digests_are_remembered_by_the_state_of_the_file(tmp_path: Path, monkeyp
     fresh.write_text("just now")
     monkeypatch.setattr(digest, "_known", {})
     monkeypatch.setattr(digest, "_lasting", set())
-    expected = digest.of_path(file), digest.of_path(fresh)
+    with monkeypatch.context() as clock:  # it stands still: both are read in the tick in which `fresh` was written
+        now_ns = fresh.stat().st_ctime_ns + 1
+        clock.setattr(digest.time, "time_ns", lambda: now_ns)
+        expected = digest.of_path(file), digest.of_path(fresh)
     digest.remember(book)
     assert [row[0] for row in cache.read(book)] == [str(file)], "what was read in the tick of its change is read again"
     monkeypatch.setattr(digest, "_known", {})

@@ -12,7 +12,7 @@ def test_the_profile_runs_to_its_report_in_seconds(tree: Path) -> None:
     assert kassay(tree, "defconfig", "published").returncode == 0
     done = kassay(tree, "run")
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 180
     line = "Of 265 printed figures: 207 equal, 8 consistent within input rounding, 0 contradicted and 50 not derivable."
     assert line in (done.stdout + done.stderr).splitlines()
     run = tree / "results" / "latest"
