@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kassay import validity
+from kassay import speculated, validity
+from kassay.kinds.speculation import SpeculationCell
 from kassay.kinds.timing import BlockRecord, GpuState, HostState, TimingCell
 from kassay.record import read_kind
 from kassay.stats import InvalidData
@@ -62,12 +63,20 @@ class Blocks:
         )
 
 
-def judged(found: validity.Evidence, orders: Sequence[Sequence[str]], timing: dict[str, Any]) -> Blocks:
-    """The blocks of one load under the limits of a study's `timing`. Raises InvalidData for cells of another plan."""
+def judged(
+    found: validity.Evidence,
+    orders: Sequence[Sequence[str]],
+    timing: dict[str, Any],
+    speculation: speculated.Section | None = None,
+) -> Blocks:
+    """The blocks of one load under the limits of a study's `timing`; `speculation`: which of its arms draft, and how.
+
+    Raises InvalidData for cells of another plan.
+    """
     planned = [tuple(order) for order in orders]
     require_design([(cell.block, cell.position, cell.recipe) for cell in found.cells], planned)
     require_alike(found.cells)
-    faults = validity.faults(found, timing.get("conditions"))
+    faults = validity.faults(found, timing.get("conditions"), speculation)
     valid = validity.valid_blocks(len(planned), faults)
     cells = [
         BlockCell(block=valid.index(cell.block), position=cell.position, arm=cell.recipe, rate_per_s=cell.rate_per_s())
@@ -99,6 +108,7 @@ def evidence(path: Path, load: str) -> validity.Evidence:
         cells=tuple(one for one in cells if one.load == load),
         hosts=tuple(one for one in read_kind(path, HostState) if one.load == load and not one.pilot),
         gpus=tuple(one for one in read_kind(path, GpuState) if one.load == load and not one.pilot),
+        drafts=tuple(one for one in read_kind(path, SpeculationCell) if one.load == load and not one.pilot),
     )
 
 

@@ -14,6 +14,8 @@ Conditions, by the limits of the study's `timing.conditions` (null: no rule), fr
     foreign_cpu_percent      others' use of the processor during a cell, stolen time included, of one core
     drift_percent            spread of the clocks, of cores or of multiprocessors, over the cells of a block
 
+A cell whose arm drafts has a schedule of its own, and evidence of it (kassay.speculated).
+
 What a GPU's driver or the kernel's account of busy cores cannot tell was not excluded, and invalidates. Clocks and
 throttling of a processor are told by few virtual machines: there they are recorded as absent and break no rule. All of
 it is a function of the records of cells and conditions, never of a rate: no rule sees whether a block favours an arm.
@@ -24,6 +26,8 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
 
+from kassay import speculated
+from kassay.kinds.speculation import SpeculationCell
 from kassay.kinds.timing import AFTER, BEFORE, GpuState, HostState, TimingCell
 from kassay.stats import InvalidData
 
@@ -37,6 +41,9 @@ HOLDING = {  # rule -> NVML's reasons, and its policies whose times add up
     ),
 }
 CONTEXT_BYTES = 64 * 2**20  # less than any context of CUDA takes; more, before the cell has one, is somebody else's
+PER_REPETITION = (
+    "ended_ns", "request_tokens", "prefilled_tokens", "decode_steps", "full_steps", "preemptions", "output_sha256s",
+)  # fmt: skip
 Limits = dict[str, Any]
 
 
@@ -58,6 +65,7 @@ class Evidence:
     cells: tuple[TimingCell, ...]
     hosts: tuple[HostState, ...]
     gpus: tuple[GpuState, ...]
+    drafts: tuple[SpeculationCell, ...] = ()  # of cells whose arms draft
 
     def pair(self, cell: TimingCell) -> tuple[HostState, HostState] | None:
         """The host before and after a cell; None unless there is exactly one of each."""
@@ -74,8 +82,8 @@ class Evidence:
         return found
 
 
-def of_cell(state: HostState | GpuState, cell: TimingCell) -> bool:
-    """Whether a condition is that of a cell."""
+def of_cell(state: HostState | GpuState | SpeculationCell, cell: TimingCell) -> bool:
+    """Whether a record is of what was around a cell, or in it."""
     return all(getattr(state, name) == getattr(cell, name) for name in ("load", "block", "position", "recipe"))
 
 
@@ -88,15 +96,20 @@ def require_limits(limits: Limits) -> None:
         )
 
 
-def faults(found: Evidence, limits: Limits | None) -> list[Fault]:
-    """Everything that invalidates a block, block by block. Raises InvalidData for limits of an older plan."""
+def faults(found: Evidence, limits: Limits | None, speculation: speculated.Section | None = None) -> list[Fault]:
+    """Everything that invalidates a block, block by block; `speculation`: which arms draft, and how.
+
+    Raises InvalidData for limits of an older plan.
+    """
     if limits:
         require_limits(limits)
     told = []
     for block in sorted({cell.block for cell in found.cells}):
         own = [cell for cell in found.cells if cell.block == block]
         for cell in own:
-            said = [*lacks(cell, own), *unrecorded(found, cell), *(broken(found, cell, limits) if limits else ())]
+            drafts = [one for one in found.drafts if of_cell(one, cell)]
+            said = [*lacks(cell, own, drafts, speculation), *unrecorded(found, cell)]
+            said += broken(found, cell, limits) if limits else ()
             told += [
                 Fault(block=block, rule=rule, recipe=cell.recipe, position=cell.position, said=text)
                 for rule, text in said
@@ -109,14 +122,23 @@ def faults(found: Evidence, limits: Limits | None) -> list[Fault]:
     return told
 
 
-def lacks(cell: TimingCell, block: Sequence[TimingCell]) -> Iterator[tuple[str, str]]:
-    """What a cell lacks of its evidence: rule and words."""
+def lost(cell: TimingCell) -> str:
+    """What was not told of every repetition, or that none was measured; empty if all is there."""
     count = len(cell.started_ns)
-    per_repetition = ("ended_ns", "request_tokens", "prefilled_tokens", "decode_steps", "full_steps", "preemptions")
-    short = [name for name in (*per_repetition, "output_sha256s") if len(getattr(cell, name)) != count]
-    if short or count <= cell.warmups:
-        said = ", ".join(short) or "every repetition is a warm-up"
-        yield "stamps", f"{count} starts with {cell.warmups} warm-ups, and not as many of: {said}"
+    short = [name for name in PER_REPETITION if len(getattr(cell, name)) != count]
+    return ", ".join(short) or ("every repetition is a warm-up" if count <= cell.warmups else "")
+
+
+def lacks(
+    cell: TimingCell,
+    block: Sequence[TimingCell],
+    drafts: Sequence[SpeculationCell] = (),
+    speculation: speculated.Section | None = None,
+) -> Iterator[tuple[str, str]]:
+    """What a cell lacks of its evidence, that of its drafts included: rule and words."""
+    count = len(cell.started_ns)
+    if short := lost(cell):
+        yield "stamps", f"{count} starts with {cell.warmups} warm-ups, and not as many of: {short}"
         return
     stamps = list(chain.from_iterable(zip(cell.started_ns, cell.ended_ns, strict=True)))
     if not all(earlier < later for earlier, later in pairwise(stamps)):
@@ -126,12 +148,27 @@ def lacks(cell: TimingCell, block: Sequence[TimingCell]) -> Iterator[tuple[str, 
         yield "completion", f"{min(cell.completed_tokens)} of {wanted} tokens were completed, request by request"
     if len(set(cell.prompt_sha256s)) != cell.batch or not all((*cell.prompt_sha256s, cell.prompts_sha256)):
         yield "prompts", f"{len(set(cell.prompt_sha256s))} different digests of {cell.batch} prompts"
-    if cell.decode_steps != [cell.output_tokens] * count or cell.full_steps != cell.decode_steps:
-        yield "schedule", f"{cell.full_steps} full of {cell.decode_steps} steps, {cell.output_tokens} were asked for"
+    yield from off_schedule(cell, block, drafts, speculation)
     if any(cell.preemptions):
         yield "preemption", f"{sum(cell.preemptions)} requests were preempted"
     if sum(one.pid == cell.pid for one in block) > 1:
         yield "process", f"another cell of the block ran in process {cell.pid} too"
+
+
+def off_schedule(
+    cell: TimingCell,
+    block: Sequence[TimingCell],
+    drafts: Sequence[SpeculationCell],
+    speculation: speculated.Section | None,
+) -> Iterator[tuple[str, str]]:
+    """Steps that are not those of the cell's arm: one a token, or as its drafts were accepted."""
+    if speculation is not None and speculated.base_of(speculation, cell.recipe) is not None:
+        yield from speculated.lacks(cell, drafts, speculation, block)
+        return
+    if cell.decode_steps != [cell.output_tokens] * len(cell.started_ns) or cell.full_steps != cell.decode_steps:
+        yield "schedule", f"{cell.full_steps} full of {cell.decode_steps} steps, {cell.output_tokens} were asked for"
+    if drafts:
+        yield "drafts", "drafts were recorded of it, and its arm has none"
 
 
 def unrecorded(found: Evidence, cell: TimingCell) -> Iterator[tuple[str, str]]:

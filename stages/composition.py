@@ -3,8 +3,9 @@
 It reads the timing cells of four arms and touches no model: `timing.<load>` and `orders.<load>` for each load, which is
 a record of its own, for rho of one says nothing of another. Which blocks of a load count is decided by the limits that
 the study froze (kassay.judging), as for contrasts and the matrix: each leaves a record that names the rule and the
-cell. Where fewer count than the study needs, the load is `invalidated`: it has no rho, and no class. Cells that served
-other prompts, are missing or repeated are an error. Descriptive: the stage states classes and rejects nothing.
+cell. Of arms that the study says to draft, cells need the evidence of their drafts (kassay.speculated). Where fewer
+count than the study needs, the load is `invalidated`: it has no rho, and no class. Cells that served other prompts, are
+missing or repeated are an error. Descriptive: the stage states classes and rejects nothing.
 """
 
 from typing import Any
@@ -25,6 +26,7 @@ def run(stage: Stage) -> Metrics:
     for name in stage.inputs:
         verified_sha256(stage, name)
     arms: dict[str, str] = stage.params["arms"]
+    study: dict[str, Any] = stage.params["study"]
     require_arms(arms)
     timed = stage.inputs_of("timing")
     if not timed:
@@ -33,11 +35,11 @@ def run(stage: Stage) -> Metrics:
     for load, path in timed.items():
         found = judging.evidence(path, load)
         orders = stage.json_input(f"orders.{load}")["orders"]
-        blocks = judging.judged(found, orders, stage.params["study"]["timing"])
+        blocks = judging.judged(found, orders, study["timing"], study.get("speculation"))
         first = found.cells[0]
         for block in blocks.records(first.model, load):
             stage.append(block)
-        record = record_of(first, arms, blocks, stage.params["study"]["timing"])
+        record = record_of(first, arms, blocks, study["timing"])
         stage.append(record)
         rho = "" if record.median is None else f"{record.median:.6g}, "
         told[f"rho on {load}"] = f"{rho}{record.interval_class}"

@@ -2,7 +2,8 @@
 
 Pilot blocks come first, are marked and never count. The number of blocks is the plan's: none is added after a result.
 Guards, where the study has any, come last: few blocks of two arms under another load, described and never judged.
-In a family of many loads each has a stage of its own, which is told the load's name (`load`); its cells carry it.
+In a family of many loads each has a stage of its own, which is told the load's name (`load`); its cells carry it. A
+stage that is told no sizes takes those of the study's load of that name.
 Around every cell the conditions of the host and of its GPUs are recorded (kassay.conditions). This stage only measures;
 which blocks count, and what they say, is decided by stages/contrast.py.
 """
@@ -11,11 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kassay.cell import run_cell
+from kassay.kinds.speculation import SpeculationCell
 from kassay.kinds.timing import TIMED, GpuState, HostState, TimingCell
 from kassay.record import read_kind
 from kassay.stage import Metrics, Stage, main
 
-KEPT = (TimingCell, HostState, GpuState)  # of what a cell leaves
+KEPT = (TimingCell, SpeculationCell, HostState, GpuState)  # of what a cell leaves
+SIZES = {"batch": "requests", "context_tokens": "input_tokens", "output_tokens": "output_tokens"}  # of a load
 WILLIAMS = "williams"  # else the study writes out the order of every block
 
 
@@ -42,6 +45,8 @@ def run(stage: Stage) -> Metrics:
     own = {name: value for name, value in params.items() if name not in ("guards", "workloads", "comparisons")}
     pilots = planned_orders(params["arms"], params["pilot_blocks"])
     load = params.get("load") or TIMED
+    if "batch" not in own:
+        own |= {name: params["workloads"][load][word] for name, word in SIZES.items()}
     parts = [Part(load=load, guard=False, pilot=True, orders=pilots, params=own)]
     parts += [Part(load=load, guard=False, pilot=False, orders=orders, params=own), *guards]
     total = sum(len(order) for part in parts for order in part.orders)
@@ -70,10 +75,9 @@ def guard_part(params: dict[str, Any], name: str) -> Part:
     """The blocks of a guard: control and candidate of its comparison, under its load."""
     guard = params["guards"][name]
     load, pair = params["workloads"][guard["workload"]], params["comparisons"][guard["comparison"]]
-    sizes = {"batch": "requests", "context_tokens": "input_tokens", "output_tokens": "output_tokens"}
     given = {name: params[name] for name in ("model", "sixteen", "warmups", "repetitions", "seed")}
     given |= {name: params[name] for name in ("backend",) if name in params}
-    given |= {name: load[word] for name, word in sizes.items()}
+    given |= {name: load[word] for name, word in SIZES.items()}
     orders = planned_orders([pair["control"], pair["candidate"]], guard["blocks"])
     return Part(load=name, guard=True, pilot=False, orders=orders, params=given)
 

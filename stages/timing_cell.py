@@ -34,7 +34,14 @@ def run(stage: Stage) -> Metrics:
     before = conditions.host_state(place, BEFORE)
     cell = served(stage, backend, context_BT)
     after = conditions.host_state(place, AFTER)
-    for record in (before, *untouched, cell, after, *(gpus.states(place, AFTER) if gpus else [])):
+    for record in (
+        before,
+        *untouched,
+        cell,
+        *backend.evidence(cell),
+        after,
+        *(gpus.states(place, AFTER) if gpus else []),
+    ):
         stage.append(record)
     return {"tokens": sum(cell.completed_tokens)}
 

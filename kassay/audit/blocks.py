@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kassay import paths
-from kassay.audit import compare
+from kassay.audit import compare, drafted
 from kassay.audit.checks import Body, bodies, check
 from kassay.audit.files import Run
 from kassay.entry import Stage
@@ -61,14 +61,16 @@ def cells_of(raw: Path) -> dict[str, list[Body]]:
 
 
 def recount_blocks(
-    told: compare.Compared, raw: Path, load: str, cells: list[Body], timing: Body, made: Path
-) -> list[int]:
-    """The blocks of one load that count, each held against its record."""
+    told: compare.Compared, raw: Path, load: str, cells: list[Body], timing: Body, made: Path,
+    drafts: Body | None = None,
+) -> list[int]:  # fmt: skip
+    """The blocks of one load that count, each held against its record; `drafts`: `speculation` of the study."""
     around = conditions(bodies(raw, "host_state"), bodies(raw, "gpu_state"))
     limits = timing.get("conditions")
     if limits and "throttled_percent" in limits:
         raise ValueError("its plan froze one limit, `throttled_percent`, for power and slowdowns; this kassay has two")
-    bad = {block: broken(rows, around, limits) for block, rows in by_block(cells).items()}
+    told_of = drafted.by_cell(bodies(raw, "speculation_cell"))
+    bad = {block: broken(rows, around, limits, told_of, drafts) for block, rows in by_block(cells).items()}
     recorded = {one["block"]: one for one in bodies(made, "block") if one["load"] == load}
     check(told, f"blocks of {load}", "presence", sorted(recorded), sorted(bad))
     for block, rules in bad.items():
@@ -115,13 +117,18 @@ def place(body: Body) -> Place:
     return body["load"], body["block"], body["position"], body["recipe"]
 
 
-def broken(cells: list[Body], around: dict[Any, dict[str, list[Body]]], limits: Body | None) -> set[str]:
-    """The rules that a block breaks."""
+def broken(
+    cells: list[Body], around: dict[Any, dict[str, list[Body]]], limits: Body | None,
+    told_of: drafted.ByCell | None = None, drafts: Body | None = None,
+) -> set[str]:  # fmt: skip
+    """The rules that a block breaks; `told_of`: the records of drafts of each cell."""
     rules: set[str] = set()
     clocks: dict[str, list[float]] = defaultdict(list)
     pids = [cell["pid"] for cell in cells]
     for cell in cells:
         rules |= evidence(cell) | ({"process"} if pids.count(cell["pid"]) > 1 else set())
+        if not drafted.torn(cell):
+            rules |= drafted.faults(cell, (told_of or {}).get(place(cell), []), drafts, cells)
         own = {what: ends for (of, what), ends in around.items() if of == place(cell)}
         whole = {what: ends for what, ends in own.items() if [len(ends["before"]), len(ends["after"])] == [1, 1]}
         pairs = {what: (ends["before"][0], ends["after"][0]) for what, ends in whole.items()}
@@ -146,9 +153,7 @@ def broken(cells: list[Body], around: dict[Any, dict[str, list[Body]]], limits: 
 
 def evidence(cell: Body) -> set[str]:
     """What a cell lacks of its own."""
-    count = len(cell["started_ns"])
-    names = ("ended_ns", "request_tokens", "prefilled_tokens", "decode_steps", "full_steps", "preemptions")
-    if count <= cell["warmups"] or any(len(cell[name]) != count for name in (*names, "output_sha256s")):
+    if drafted.torn(cell):
         return {"stamps"}
     found = set()
     times = [at for pair in zip(cell["started_ns"], cell["ended_ns"], strict=True) for at in pair]
@@ -159,8 +164,6 @@ def evidence(cell: Body) -> set[str]:
     digests = cell["prompt_sha256s"]
     if len(set(digests)) != cell["batch"] or "" in (*digests, cell["prompts_sha256"]):
         found.add("prompts")
-    if {*cell["decode_steps"], *cell["full_steps"]} != {cell["output_tokens"]}:
-        found.add("schedule")
     return found | ({"preemption"} if sum(map(abs, cell["preemptions"])) else set())
 
 

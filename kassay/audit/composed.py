@@ -25,7 +25,7 @@ def recount(run: Run, stage: Stage, told: compare.Compared) -> None:
     for load, raw in timed.items():
         cells = cells_of(raw)[load]
         recount_design(told, load, cells, orders_of(orders[load]))
-        good = recount_blocks(told, raw, load, cells, timing, made)
+        good = recount_blocks(told, raw, load, cells, timing, made, stage.params["study"].get("speculation"))
         if load in recorded:
             recount_load(told, recorded[load], stage.params["arms"], cells, good, timing)
 

@@ -14,7 +14,7 @@ from statistics import NormalDist
 from typing import Any
 
 from kassay import paths
-from kassay.audit import Audited, Difference, blocks, compare, composed, held, installed, matrix, served
+from kassay.audit import Audited, Difference, blocks, compare, composed, drafted, held, installed, matrix, served
 from kassay.audit.checks import Body, bodies, check, close
 from kassay.audit.files import Run
 from kassay.audit.gates import verdict_of, worst
@@ -200,6 +200,7 @@ COUNTED: dict[str, Callable[[Run, Stage, compare.Compared], None]] = {
     "contrast": blocks.recount,
     "matrix": matrix.recount,
     "composition": composed.recount,
+    "acceptance": drafted.recount_acceptance,
     "serving": served.recount_loads,
     "serving_verdict": served.recount_verdicts,
     "memory": held.recount,

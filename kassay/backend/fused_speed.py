@@ -23,6 +23,7 @@ from kassay.backend.prompts import check_prompts
 from kassay.digest import of_value
 from kassay.errors import KassayError
 from kassay.kinds.backend import FusedCache, StepParts
+from kassay.kinds.timing import TimingCell
 from kassay.kv.geometry import Geometry, token_bytes
 from kassay.kv.recipe import Recipe
 from kassay.record import Record
@@ -128,6 +129,10 @@ class FusedServed:
         return Schedule(
             prefilled_tokens=sum(tokens for tokens, _ in seen), decode_steps=steps, full_steps=steps, preemptions=0
         )
+
+    def evidence(self, cell: TimingCell) -> list[Record]:
+        """None: every arm decodes plainly."""
+        return []
 
     def points(
         self, recipes: list[str], context_tokens: int, largest_batch: int, steps: int, seed: int

@@ -2,6 +2,7 @@
 
     backend: {engine: fused, weights: drawn | shipped | given, geometry, layers, compute, gpus}     else the reference
                                                                          (kassay.backend.checkpoint)
+    speculation: {arms, draft_tokens, ...}    on the reference: some arms draft (kassay.backend.speculative_speed)
 
 Axes: B requests, T tokens. `complete` serves a batch from prompt to last token, `Points` decodes at points of a sweep.
 Both leave the device idle when they return, so that a clock around them is right. `schedule` says what was really
@@ -10,14 +11,18 @@ context of a point of a sweep is drawn operands, as a record says.
 """
 
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from kassay.backend.passes import Passes, Schedule
+from kassay.backend.passes import Passes, Schedule, schedule_of
+from kassay.kinds.timing import TimingCell
 from kassay.kv.recipe import recipe_named
 from kassay.record import Record
 from kassay.stage import Stage
+
+if TYPE_CHECKING:
+    from kassay.kv.cache import RecipeCache
 
 FUSED = "fused"
 VLLM = "vllm"  # of memory alone: vLLM has stages of speed of its own
@@ -56,6 +61,9 @@ class Served(Protocol):
     def schedule(self, batch: int) -> Schedule:
         """The passes since the last call of this, as one repetition over `batch` requests."""
 
+    def evidence(self, cell: TimingCell) -> list[Record]:
+        """What else a cell's evidence is, once its repetitions are over; none where arms decode plainly."""
+
     def points(self, recipes: list[str], context_tokens: int, largest_batch: int, steps: int, seed: int) -> Points:
         """A context of a sweep."""
 
@@ -66,6 +74,10 @@ def of_stage(stage: Stage) -> Served:
         from kassay.backend.fused_speed import FusedServed
 
         return FusedServed(stage)
+    if stage.params.get("speculation"):
+        from kassay.backend.speculative_speed import SpeculativeServed
+
+        return SpeculativeServed(stage)
     return ReferenceServed(stage)
 
 
@@ -78,7 +90,7 @@ class ReferenceServed:
         loaded = checkpoint.of_stage(stage)
         self.model, self.device, self.sixteen = loaded.model, loaded.device, stage.params["sixteen"]
         self.scales = inputs.scales_of(stage)
-        self._passes = Passes(self.model).__enter__()
+        self.passes = Passes(self.model).__enter__()
 
     def prompts(self, batch: int, context_tokens: int, seed: int) -> torch.Tensor:
         """Documents of the development split."""
@@ -93,17 +105,27 @@ class ReferenceServed:
         """Prefill, fill, decode."""
         from kassay.backend import reference
 
-        context = reference.prefill(self.model, context_BT[:, :-1], self.sixteen)
-        made = recipe_named(recipe, self.sixteen)
-        cache = reference.filled(self.model, made, self.scales, context, output_tokens)
+        cache = self.cached(recipe, context_BT, output_tokens)
         output_BT: torch.Tensor = reference.forced(self.model, cache, context_BT[:, -1:], output_tokens)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return output_BT
 
+    def cached(self, recipe: str, context_BT: torch.Tensor, output_tokens: int) -> "RecipeCache":
+        """A recipe's cache of all of a batch's prompts but their last tokens, with room for the output."""
+        from kassay.backend import reference
+
+        context = reference.prefill(self.model, context_BT[:, :-1], self.sixteen)
+        made = recipe_named(recipe, self.sixteen)
+        return reference.filled(self.model, made, self.scales, context, output_tokens)
+
     def schedule(self, batch: int) -> Schedule:
         """Counted at the model's own door."""
-        return self._passes.schedule(batch)
+        return schedule_of(self.passes.taken(), batch)
+
+    def evidence(self, cell: TimingCell) -> list[Record]:
+        """None: what a plain cell says of itself is all of it."""
+        return []
 
     def points(self, recipes: list[str], context_tokens: int, largest_batch: int, steps: int, seed: int) -> Points:
         """Contexts of real prompts."""

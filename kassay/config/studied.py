@@ -12,12 +12,16 @@ import yaml
 from kassay.config import groups
 from kassay.config.locate import place_of
 from kassay.dotted import flat
-from kassay.study import SCHEMA, decode, examine, native
+from kassay.study import SCHEMA, decode, examine, native, speculation
 
 MISSING = "???"
 NO_VALUE = "has no value"
 FILL = "fill"  # the group whose files give what a study leaves open
-CARRIED_OUT = {decode.WORKFLOW: decode.faults, native.WORKFLOW: native.faults}  # what their stages can do of a study
+CARRIED_OUT = {  # what their stages can do of a study
+    decode.WORKFLOW: decode.faults,
+    native.WORKFLOW: native.faults,
+    speculation.WORKFLOW: speculation.faults,
+}
 
 
 def faults(

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar, cast
 
-from kassay import paths
-from kassay.errors import RecordError
+from kassay import paths, versions
+from kassay.errors import RecordError, VersionError
 from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.direct import DirectRecord
 from kassay.kinds.fusion import FusionCell, FusionClaim, FusionFit, FusionVerdict
@@ -27,6 +27,7 @@ from kassay.kinds.published import FigureAnswer
 from kassay.kinds.quality import ArmStorage
 from kassay.kinds.serving import ServedLoad, ServedRequest, ServingCheck, ServingContrast, ServingGate
 from kassay.kinds.source import PackageRecord, SourceRecord
+from kassay.kinds.speculation import AcceptanceRecord, SpeculationCell
 from kassay.kinds.timing import BlockRecord, GpuState, HostState, SweepCell, TimingCell
 from kassay.kinds.verdict import (
     CertificateRecord,
@@ -41,6 +42,7 @@ from kassay.record import Record, parse_line
 from kassay.report.model import RunView, StageView, load_run
 
 SHOWN: tuple[type[Record], ...] = (
+    AcceptanceRecord,
     AllocatorRecord,
     ArmStorage,
     BlockRecord,
@@ -76,6 +78,7 @@ SHOWN: tuple[type[Record], ...] = (
     ServingContrast,
     ServingGate,
     SourceRecord,
+    SpeculationCell,
     SweepCell,
     TimingCell,
     VllmFinding,
@@ -122,6 +125,9 @@ def load_report(run_dir: Path, programs: tuple[str, ...] | None = None) -> Repor
         try:
             found, counts[stage.name] = stage_records(run_dir, stage)
             records += found
+        except VersionError as error:
+            said = f"{error}; {versions.reader(run_dir)}"
+            faults.append(f"the records of `{stage.name}` cannot be read: {said}".replace(f"{run_dir}/", ""))
         except (RecordError, TypeError) as error:
             faults.append(f"the records of `{stage.name}` cannot be read: {error}".replace(f"{run_dir}/", ""))
     return Report(run=run, records=tuple(records), counts=counts, faults=tuple(faults))
@@ -138,12 +144,13 @@ def stage_records(run_dir: Path, stage: StageView) -> tuple[list[Record], int]:
         kind = KINDS.get(match[1].decode(errors="replace")) if match else None
         if match is not None and kind is None:
             continue
-        body = parse_line(raw, f"{path}:{count}")  # raises where no kind was found, too
+        where = f"{path}:{count}"
+        body = parse_line(raw, where)  # raises where no kind was found, too
         if kind is None:
-            raise RecordError(f"{path}:{count}: the schema names no kind")
+            raise RecordError(f"{where}: the schema names no kind")
         if (name := FIRST_OF.get(kind)) is not None:
             body[name] = body[name][:1]
-        found.append(kind.from_json(body))
+        found.append(kind.from_json(body, where))
     return found, count
 
 

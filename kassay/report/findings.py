@@ -12,6 +12,7 @@ from kassay.kinds.memory import MemoryPart
 from kassay.kinds.oracle import OracleCase
 from kassay.kinds.verdict import CertificateRecord, ContrastRecord, SaturationRecord
 from kassay.kv.accounting import of_cache
+from kassay.report.acceptance_words import acceptance_line
 from kassay.report.answers import answers_line, published
 from kassay.report.certified import planned_rows, row_of
 from kassay.report.comparisons import direct_line, matrix_line
@@ -104,6 +105,7 @@ def findings(report: Report) -> list[Finding]:
         ("contrast", Finding(topic="Speed", text=speed(report), anchor="timing")),
         ("vllm_ratio", Finding(topic="Ratios", text=ratio_line(report), anchor="ratios")),
         ("composition", Finding(topic="Composition", text=composition_line(report), anchor="composition")),
+        ("acceptance", Finding(topic="Drafts", text=acceptance_line(report), anchor="acceptance")),
         ("serving", Finding(topic="Serving", text=serving_line(report), anchor="serving")),
         ("saturation", Finding(topic="Saturation", text=saturation(report), anchor="saturation")),
         ("fusion_law", Finding(topic="Fused INT4", text=fusion_line(report), anchor="fusion")),

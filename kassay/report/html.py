@@ -7,6 +7,7 @@ the numbers. Links lead to the raw files beside the page and are relative to the
 from collections.abc import Callable, Sequence
 
 from kassay import paths
+from kassay.report.acceptance import acceptance_section
 from kassay.report.comparisons import direct_section, matrix_section
 from kassay.report.composition import composition_section
 from kassay.report.evidence import Report
@@ -91,6 +92,7 @@ PARTS: tuple[tuple[str, str, tuple[str, ...], Callable[[Report], Markup]], ...] 
     ("ratios", "Ratios in the worker", ("vllm_ratio", "vllm_timing"), ratio_section),
     ("latency", "Latency", ("timing",), latency_section),
     ("composition", "Composition", ("composition",), composition_section),
+    ("acceptance", "Acceptance of drafts", ("acceptance", "timing"), acceptance_section),
     ("serving", "Serving over HTTP", ("serving", "serving_verdict", "serving_check"), serving_section),
     ("saturation", "Saturation", ("saturation", "sweep"), saturation_section),
     ("fusion", "Fused INT4", ("fusion_law", "fusion"), fusion_section),

@@ -6,8 +6,10 @@ from typing import Any
 from kassay.kinds.composition import CompositionRecord
 from kassay.kinds.matrix import MatrixRow
 from kassay.kinds.serving import ServingCheck, ServingContrast
+from kassay.kinds.speculation import AcceptanceRecord
 from kassay.kinds.verdict import ContrastRecord, GateRecord, SaturationRecord
 from kassay.report import serving_rows as serving
+from kassay.report.acceptance import ACCEPTED, DRAFTED, acceptance_row, timed_rows
 from kassay.report.answers import COUNTED, count_rows, published_rows
 from kassay.report.certified import QUALIFIED, amount, limit_of, power_of, qualification_rows
 from kassay.report.closing import REPORT_HTML
@@ -55,6 +57,8 @@ def markdown(report: Report) -> str:
         contrast_table(report),
         grid("Ratios in the worker", BESIDE, ratio_rows(report)),
         grid("Composition", COMPOSED, [composition_row(record) for record in report.of(CompositionRecord)]),
+        grid("Acceptance of drafts", ACCEPTED, [acceptance_row(one) for one in report.of(AcceptanceRecord)]),
+        grid("Drafts of timed cells", DRAFTED, timed_rows(report)),
         fit_table(report),
         serving_tables(report),
         figure_tables(report),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kassay.study import vocabulary
 from kassay.study.deciding import ENDPOINTS, GATES, Endpoint, Gate
+from kassay.study.drafts import Speculation
 from kassay.study.fused import Fused
 from kassay.study.reading import said
 from kassay.study.vocabulary import FORMATS, LOADS, OF_MODEL, SCALES, TESTS, VERDICTS
@@ -223,6 +224,7 @@ class Study:
     memory: Memory | None = said("Sampling and ceilings.", optional=True)
     engine: Engine | None = said("Set-up of the worker.", optional=True)
     fused: Fused | None = said("How the fused backend carries it out.", optional=True)
+    speculation: Speculation | None = said("Arms that draft, and how.", optional=True)
     stages: list[str] = said("Stages in their order.")
     stops: list[Stop] = said("Predeclared rules by which later stages do not run.")
     audits: dict[str, str] | None = said("Further predeclared checks, in words.", optional=True)

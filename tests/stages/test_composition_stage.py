@@ -11,6 +11,7 @@ import pytest
 
 from kassay import digest, judging, paths
 from kassay.kinds.composition import CompositionRecord
+from kassay.kinds.speculation import SpeculationCell
 from kassay.kinds.timing import GpuState, HostState, TimingCell
 from kassay.record import Record, Writer
 from kassay.report.composition import composition_figure, composition_row, composition_table
@@ -59,8 +60,14 @@ def cells(load: str = "timed", batch: int = 4) -> list[TimingCell]:
     ]
 
 
-def judge(run_stage: Callable[..., Any], folder: Path, loads: dict[str, list[TimingCell]], around: Any = None) -> Any:
-    """Run the stage on these loads; `around` makes the records beside the cells."""
+def judge(
+    run_stage: Callable[..., Any],
+    folder: Path,
+    loads: dict[str, list[TimingCell]],
+    around: Any = None,
+    asked: dict[str, Any] | None = None,
+) -> Any:
+    """Run the stage on these loads; `around` makes the records beside the cells, `asked` is the study."""
     inputs = {}
     for load, made in loads.items():
         inputs |= {f"timing.{load}": folder / f"{load}.jsonl", f"orders.{load}": folder / f"{load}.json"}
@@ -69,7 +76,7 @@ def judge(run_stage: Callable[..., Any], folder: Path, loads: dict[str, list[Tim
             writer.append(record)
         writer.close()
         digest.write_json(folder / f"{load}.json", {"orders": ORDERS})
-    return run_stage("composition", {"arms": ARMS, "study": study()}, inputs)
+    return run_stage("composition", {"arms": ARMS, "study": asked or study()}, inputs)
 
 
 def test_a_planted_rho_is_found_for_each_load_and_shown(run_stage: Callable[..., Any], tmp_path: Path) -> None:
@@ -225,3 +232,38 @@ def test_other_arms_of_the_blocks_are_judged_and_not_asked() -> None:
     bad = [*cells(), replace(more[0], preemptions=[0, 2]), *more[1:]]
     found = Evidence(cells=tuple(bad), hosts=tuple(timed.around(bad)), gpus=())
     assert judging.judged(found, [order] * BLOCKS, study()["timing"]).valid == [1, 2, 3, 4, 5]
+
+
+def drafts_of(one: TimingCell, **changes: Any) -> SpeculationCell:
+    """What a cell says of its drafts: each of its four tokens took a pass, and none was drafted."""
+    given: dict[str, Any] = {
+        **{name: getattr(one, name) for name in ("load", "block", "pilot", "position", "recipe", "batch")},
+        "base": one.recipe.removesuffix("-ngram"), "output_tokens": 4, "draft_tokens": 2, "longest_ngram": 4,
+        "shortest_ngram": 2, "passes": [[4] * 4] * 2, "drafted": [[0] * 4] * 2, "accepted": [[0] * 4] * 2,
+        "pass_requests": [[4] * 4] * 2, "pass_tokens": [[1] * 4] * 2,
+    }  # fmt: skip
+    return SpeculationCell(**given | changes)
+
+
+def test_arms_that_the_study_says_to_draft_need_the_evidence_of_it(
+    run_stage: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A cell of such an arm that looks plain in all respects counts only with its drafts' record, pilots' left out."""
+    section: dict[str, Any] = {
+        "draft_tokens": 2, "longest_ngram": 4, "shortest_ngram": 2, "same_tokens": True,
+        "arms": {"native-ngram": "native", "k8v8-f-ngram": "k8v8-f"},
+    }  # fmt: skip
+    made = cells()
+    told = [drafts_of(one) for one in made if one.recipe in section["arms"]]
+    pilots = [replace(one, pilot=True, passes=[]) for one in told]
+    asked = study() | {"speculation": section}
+
+    def around(lacking: int) -> Callable[[list[TimingCell]], list[Record]]:
+        return lambda own: [*timed.around(own), *pilots, *told[lacking:]]
+
+    whole = judge(run_stage, tmp_path, {"timed": made}, around(0), asked)
+    assert whole.records("composition")[0]["valid_blocks"] == list(range(BLOCKS))
+    (tmp_path / "lost").mkdir()
+    lost = judge(run_stage, tmp_path / "lost", {"timed": made}, around(1), asked)
+    assert lost.records("composition")[0]["valid_blocks"] == list(range(1, BLOCKS))
+    assert [fault["rule"] for one in lost.records("block") for fault in one["faults"]] == ["drafts"]
