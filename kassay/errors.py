@@ -3,7 +3,8 @@
     KassayError                 root; a user's mistake unless a subclass says otherwise
     ├── ConfigError             a profile, fragment, symbol or override is not what Kconfig and Hydra allow
     ├── PlanError               workflow.yaml does not resolve into a DAG of known programs and inputs
-    ├── RecordError             a JSONL line is broken, of a newer schema, or a value may not be written
+    ├── RecordError             a JSONL line is broken, contradicts itself, or a value may not be written
+    │   └── VersionError        a record is of another version of its kind than this kassay reads
     ├── RunError                the results folder, a lock or a stage directory cannot be used
     ├── ProtocolError           a study is not what was frozen, or records of two protocols would be judged as one
     ├── SourceError             a source cannot be frozen or a stack cannot be built or attested
@@ -41,7 +42,11 @@ class PlanError(KassayError):
 
 
 class RecordError(KassayError):
-    """A JSONL line is broken or of a newer schema, or a value may not be written."""
+    """A JSONL line is broken or contradicts itself, or a value may not be written."""
+
+
+class VersionError(RecordError):
+    """A record is of another version of its kind than this kassay reads."""
 
 
 class RunError(KassayError):

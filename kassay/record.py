@@ -3,19 +3,22 @@
 Rules: UTF-8; only LF ends a record; the first key is `schema` (`kassay.<kind>/<version>`); one frozen dataclass per
 kind with units in the field names; files are only ever appended to. A non-finite number is written as null and its
 field is named in `nonfinite`, because a value is measured or absent, never a sentinel. A torn last line of a writing
-session is set aside by `set_aside_torn_tail`; any other bad line is an error.
+session is set aside by `set_aside_torn_tail`; any other bad line is an error. What of a record goes together is
+declared by its kind (kassay.combination) and tested whenever one is made or read.
 """
 
 import dataclasses
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar, cast
 
-from kassay.errors import RecordError
+from kassay.combination import Combination
+from kassay.errors import RecordError, VersionError
 
 
 def doc(text: str) -> Any:
@@ -25,9 +28,14 @@ def doc(text: str) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Root of all record kinds. A subclass sets `schema` and declares each field with `doc`."""
+    """Root of all record kinds. A subclass sets `schema`, declares each field with `doc`, and what goes together."""
 
     schema: ClassVar[str]
+    combinations: ClassVar[tuple[Combination, ...]] = ()
+
+    def __post_init__(self) -> None:
+        if broken := [one.broken(self) for one in self.combinations if not one.holds(self)]:
+            raise RecordError(*(f"record of `{self.schema}`: {said}" for said in broken))
 
     def to_json(self) -> str:
         """One JSON line without its newline. Raises RecordError for a type or text that JSON in UTF-8 does not have."""
@@ -44,15 +52,34 @@ class Record:
         return line
 
     @classmethod
-    def from_json(cls, body: dict[str, Any]) -> Self:
-        """The record of one parsed line. Raises RecordError for another schema, a missing or an unknown field."""
+    def from_json(cls, body: dict[str, Any], where: str = "") -> Self:
+        """The record of one parsed line; `where` is its `file:line` for the message.
+
+        Raises RecordError for another schema, a missing or an unknown field, and for what does not go together.
+        """
+        try:
+            return cls._from_body(body)
+        except RecordError as error:
+            raise type(error)(*(f"{where}: {said}" if where else said for said in error.messages)) from None
+        except (TypeError, AttributeError, KeyError) as error:
+            said = f"record of `{cls.schema}`: a value is of another type than its field: {error}"
+            raise RecordError(f"{where}: {said}" if where else said) from error
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> Self:
         require_schema(body, cls.schema)
         names = {field.name for field in fields(cls)}
         given = set(body) - {"schema", "nonfinite"}
         if given != names:
             lacking, unknown = sorted(names - given), sorted(given - names)
             raise RecordError(f"record of `{cls.schema}`: lacks {lacking}, does not know {unknown}")
-        return cls(**{name: body[name] for name in names})
+        if "nonfinite" not in body:
+            return cls(**{name: body[name] for name in names})
+        lost = {place.partition(":")[0] for place in body["nonfinite"]} & names
+        made = cls(**{name: math.nan if name in lost else body[name] for name in names})
+        for name in lost:  # a number was there, which its combinations hear, and is null for a reader
+            object.__setattr__(made, name, None)
+        return made
 
 
 def plain(value: object, where: str, nonfinite: list[str]) -> object:
@@ -87,14 +114,15 @@ def require_utf8(value: object, where: str) -> None:
 
 
 def require_schema(body: dict[str, Any], wanted: str) -> None:
-    """Raise RecordError unless `body` is of the schema `wanted`; a newer version is refused by name."""
+    """Raise RecordError unless `body` is of the schema `wanted`, VersionError for another version of it."""
     got = str(body.get("schema"))
     if got == wanted:
         return
     kind, _, version = wanted.rpartition("/")
     got_kind, _, got_version = got.rpartition("/")
-    if got_kind == kind and got_version.isdigit() and int(got_version) > int(version):
-        raise RecordError(f"record of schema `{got}` is newer than `{wanted}`, which this kassay reads")
+    if got_kind == kind and got_version.isdigit():
+        older = "older" if int(got_version) < int(version) else "newer"
+        raise VersionError(f"record of schema `{got}` is {older} than `{wanted}`, which this kassay reads")
     raise RecordError(f"record of schema `{got}` where `{wanted}` was expected")
 
 
@@ -120,7 +148,7 @@ class Writer:
         os.close(self._fd)
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: Path) -> Generator[dict[str, Any], None, None]:
     """The JSON objects of a finished file, in order. Raises RecordError with file and line for a bad one."""
     with path.open("rb") as stream:
         for number, raw in enumerate(stream, start=1):
@@ -146,7 +174,12 @@ R = TypeVar("R", bound=Record)
 def read_kind(path: Path, kind: type[R]) -> list[R]:
     """All records of one kind in a file; lines of other kinds are passed over."""
     name = kind.schema.rpartition("/")[0] + "/"
-    return [kind.from_json(body) for body in read_lines(path) if str(body["schema"]).startswith(name)]
+    with closing(read_lines(path)) as bodies:
+        return [
+            kind.from_json(body, f"{path}:{number}")
+            for number, body in enumerate(bodies, start=1)
+            if str(body["schema"]).startswith(name)
+        ]
 
 
 def set_aside_torn_tail(path: Path) -> int | None:

@@ -107,7 +107,8 @@ def panel() -> list[Record]:
             "model": model, "gate": "kept", "endpoint": "sums", "statistic": "gross loss rate", "method": "exact",
             "decides": "upper", "control": "native", "candidate": recipe, "n": 200, "items_sha256": "x",
             "estimate": (lower + upper) / 2, "lower": lower, "upper": upper, "alpha": 0.05, "margin": 0.05,
-            "native_floor": 0.5, "native_score": 0.9, "remark": "", "unchanged": False, "verdict": verdict,
+            "native_floor": 0.5, "native_score": 0.9, "losses": 0, "gains": 0, "control_outcomes": {"correct": 180},
+            "candidate_outcomes": {"correct": 180}, "remark": "", "unchanged": False, "verdict": verdict,
             "reason": f"at most {upper}",
         }  # fmt: skip
         found.append(GateRecord(**told))

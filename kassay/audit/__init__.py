@@ -100,10 +100,12 @@ class Audit:
 
 
 def audit(run_dir: Path) -> Audit:
-    """The audit of a run directory. Raises RunError for one that is none."""
+    """The audit of a run directory. Raises RunError for one that is none, VersionError for one of another kassay."""
+    from kassay import versions
     from kassay.audit import files, recount, rederive
 
     run = files.load(run_dir)
+    versions.require_ours(run_dir)
     found = files.differences(run)
     audited: list[Audited] = []
     left_open: list[str] = []

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kassay import digest, outcome, paths
+from kassay import digest, outcome, paths, schemas
 from kassay.audit import Difference
 from kassay.entry import Stage
 from kassay.errors import ConfigError, RecordError, RunError
 from kassay.outcome import Outcome
 from kassay.plan import Plan
-from kassay.record import read_lines
+from kassay.record import Record, read_lines
 
 WHOLE = "run"
+GOOD_LINE = "a whole record whose values go together"
 ENDED = ("passed", "rejected")  # outcomes with a result
 EXPORTED = "tree"  # in an exported run: what its stages read of the trees, by digest
 HEX = re.compile(r"[0-9a-f]{64}")
@@ -181,13 +182,30 @@ def of_artifacts(run: Run, stage: Stage, ended: Outcome) -> list[Difference]:
     if records.exists():
         if paths.RECORDS not in {artifact.file for artifact in ended.artifacts.values()}:
             found.append(different(stage.name, paths.RECORDS, "presence", "there", "not stated in the outcome"))
-        try:
-            for _ in read_lines(records):
-                pass
-        except RecordError as error:
-            place = re.sub(r"^.*/", "", error.messages[0])
-            found.append(different(stage.name, paths.RECORDS, "line", place, "a whole JSON object"))
+        found += [different(stage.name, paths.RECORDS, "line", said, GOOD_LINE) for said in bad_lines(records)]
     return found
+
+
+def bad_lines(records: Path) -> list[str]:
+    """Lines that are no whole JSON object, and those of our kinds whose values contradict each other, in words."""
+    kinds = {kind.schema: kind for kind in schemas.kinds()}
+    found: list[str] = []
+    try:
+        for number, body in enumerate(read_lines(records), start=1):
+            if (kind := kinds.get(str(body["schema"]))) is not None:
+                found += contradictions(kind, body, f"{records}:{number}")
+    except RecordError as error:
+        found += error.messages
+    return [said.removeprefix(f"{records.parent}/") for said in found]
+
+
+def contradictions(kind: type[Record], body: dict[str, Any], where: str) -> tuple[str, ...]:
+    """What keeps a line from being a record of its kind, in words."""
+    try:
+        kind.from_json(body, where)
+    except RecordError as error:
+        return error.messages
+    return ()
 
 
 def of_request(run: Run, stage: Stage, ended: Outcome) -> list[Difference]:

@@ -19,6 +19,7 @@ from kassay.audit.checks import Body, bodies, check, close
 from kassay.audit.files import Run
 from kassay.entry import Stage
 
+GROWING = ("events", "cuts")  # of what an engine attests, which the work adds to
 ROUNDING = 1e-12  # relative error of a mean of a few thousand times
 PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 STANDARD_ERRORS, PACE_SHARE, LEAST_CV = 4, 0.02, 0.1  # of a pace that counts as kept
@@ -156,7 +157,9 @@ def of_vllm(run: Run, name: str, cell: Cell) -> int:
     if len(servers) != 1:
         return 1
     server, every = servers[0], [one for one in bodies(made, "served_request") if cell_of(one)[:3] == place]
-    said = len(server["changed"]) + (server["cached_tokens"] > 0) + bool(server["fallbacks"])
+    was, became = server["attested_before"], server["attested_after"]
+    said = sum(was[name] != became.get(name) for name in was if name not in GROWING)
+    said += (server["cached_tokens"] > 0) + bool(server["fallbacks"])
     if all(one["status"] == "ok" for one in every):
         said += server["generated_tokens"] != sum(one["output_tokens"] for one in every)
         said += server["prompt_tokens"] != sum(one["prompt_tokens"] for one in every)

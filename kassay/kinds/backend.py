@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import given_only, one_of, rule
 from kassay.record import Record, doc
 
 
@@ -45,6 +46,8 @@ class FusedBackend(Record):
     triton: str = doc("Version of Triton.")
     parameters: int = doc("Number of parameters, tied ones once.")
 
+    combinations = (given_only("drawn", (False,), "model_sha256"),)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FusedCache(Record):
@@ -63,6 +66,11 @@ class FusedCache(Record):
     backing_bytes: int = doc("Bytes of keys, values and scales of all pools.")
     context: str = doc("How the cached context came: `prefilled` from prompts, or `drawn` operands.")
     cuts: list[dict[str, int]] = doc("For each batch tokens, warps and stages of a program, and splits of a sequence.")
+
+    combinations = (
+        one_of("context", ("prefilled", "drawn")),
+        rule("`pools` are at most `layers`", lambda cache: cache.pools <= cache.layers),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

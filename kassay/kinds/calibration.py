@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import one_of, ordered, rule
 from kassay.record import Record, doc
 
 
@@ -23,3 +24,13 @@ class ScaleRecord(Record):
     all_zero: bool = doc("Whether all were zero: the scale is the floor's and rests on nothing.")
     saturated: int = doc("Operands of the calibration that round beyond the range under the scale; 0 if it is right.")
     saturated_elsewhere: int = doc("Operands of the development documents that do.")
+
+    combinations = (
+        one_of("sixteen", ("fp16", "bf16")),
+        one_of("component", ("k", "v", "k_residual")),
+        ordered("zeros", "elements"),
+        rule(
+            "`all_zero` is whether `amax` is 0 and `zeros` are all `elements`",
+            lambda made: made.all_zero == (made.amax == 0) == (made.zeros == made.elements),
+        ),
+    )

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import as_long, given_only, one_of, ordered, rule
 from kassay.record import Record, doc
+
+CLASSES = ("sub-multiplicative", "super-multiplicative", "multiplicative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,3 +47,28 @@ class CompositionRecord(Record):
         "blocks count."
     )
     reason: str = doc("Why the load is invalidated; empty if it is not.")
+
+    combinations = (
+        one_of("interval_class", (*CLASSES, "undecided", "invalidated")),
+        one_of("point_class", (*CLASSES, None)),
+        given_only(
+            "interval_class", (*CLASSES, "undecided"), "quantized_speedups", "speculative_speedups",
+            "combined_speedups", "rhos", "median", "lower", "upper", "below", "above", "point_class",
+        ),
+        given_only("interval_class", ("invalidated",), "reason"),
+        rule(
+            "`interval_class` is `invalidated` exactly where fewer of `valid_blocks` are there than `needed_blocks`",
+            lambda made: (made.interval_class == "invalidated") == (len(made.valid_blocks) < made.needed_blocks),
+        ),
+        as_long("quantized_speedups", "speculative_speedups", "combined_speedups", "rhos"),
+        rule(
+            "`rhos` are as many as `valid_blocks`, or none",
+            lambda made: not made.rhos or len(made.rhos) == len(made.valid_blocks),
+        ),
+        ordered("lower", "upper"),
+        rule(
+            "`below` and `above` add up to no more than `rhos`",
+            lambda made: (made.below or 0) + (made.above or 0) <= len(made.rhos),
+        ),
+        rule("`valid_blocks` are at most `blocks`", lambda made: len(made.valid_blocks) <= made.blocks),
+    )  # fmt: skip

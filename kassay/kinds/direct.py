@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import one_of, ordered, rule, together
 from kassay.record import Record, doc
 
 
@@ -35,3 +36,22 @@ class DirectRecord(Record):
     alpha: float = doc("Level of the family.")
     unchanged: bool = doc("Whether the two agree on every item: no evidence of a difference, and none of equality.")
     different: bool = doc("Whether the adjusted p is at most alpha; false is no equivalence.")
+
+    combinations = (
+        one_of("sidedness", ("two-sided",)),
+        together("gains", "losses"),
+        together("draws", "seed"),
+        rule(
+            "`gains` are there exactly where `draws` are not: answers are tested exactly",
+            lambda made: (made.gains is None) != (made.draws is None),
+        ),
+        ordered("p", "holm_p"),
+        rule(
+            "`different` is whether `holm_p` is at most `alpha`",
+            lambda made: made.holm_p <= made.alpha if made.different else not made.holm_p < made.alpha,
+        ),
+        rule(
+            "`unchanged` has no `gains`, no `losses` and an `estimate` of 0",
+            lambda made: not made.unchanged or not (made.gains or made.losses or made.estimate),
+        ),
+    )

@@ -1,9 +1,23 @@
 """What fused INT4 attention gains over 16-bit baselines, and which quantity the gain follows."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from kassay.combination import absent, as_long, given_only, one_of, ordered, rule, together
 from kassay.record import Record, doc
+
+
+def is_interval(ends: list[float | None] | None) -> bool:
+    """Whether two ends are in order; null ones are open."""
+    if ends is None:
+        return True
+    return len(ends) == 2 and (None in ends or not ends[1] < ends[0])  # type: ignore[operator]
+
+
+def counts_say(claim: Any) -> str:
+    """The verdict of a claim's counts."""
+    pairs = len(claim.pairs)
+    return "holds" if claim.agreeing == pairs else "fails" if claim.against == pairs else "unsettled"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +46,12 @@ class FusionCell(Record):
         "where it did not run."
     )
     failed: str = doc("Why it did not run, empty if it did.")
+
+    combinations = (
+        given_only("failed", ("",), "rounds_us"),
+        absent("rounds_us", (None,), "error"),
+        together("splits", "programs", "tile"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +90,18 @@ class FusionFit(Record):
     best: bool = doc("Whether it has the least AICc of all explanations of this speed-up.")
     flags: list[str] = doc("What limits the fit.")
 
+    combinations = (
+        one_of("ceiling_rule", ("one ceiling", "share of the byte limit")),
+        one_of("residual_space", ("log",)),
+        together("ceiling_ends", "half_ends", "gamma_ends", "draws", "failed_draws"),
+        rule(
+            "`ceiling_ends`, `half_ends` and `gamma_ends` are a lower end and an upper one that is not below it",
+            lambda fit: all(map(is_interval, (fit.ceiling_ends, fit.half_ends, fit.gamma_ends))),
+        ),
+        ordered("failed_draws", "draws"),
+        ordered("clusters", "n"),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class FusionVerdict(Record):
@@ -97,6 +129,18 @@ class FusionVerdict(Record):
     verdict: str = doc("`follows`, `closest`, `unsettled` or `flat`.")
     reason: str = doc("The verdict in words with its numbers.")
 
+    combinations = (
+        one_of("verdict", ("follows", "closest", "unsettled", "flat")),
+        ordered("lowest", "median", "highest"),
+        ordered("above_limit", "n"),
+        as_long("layouts", "half_batches"),
+        together("half_spread", "half_spread_query_heads", "half_spread_kv_heads"),
+        rule(
+            "`half_spread` is there exactly where two of `half_batches` are",
+            lambda made: (made.half_spread is None) == (sum(half is not None for half in made.half_batches) < 2),
+        ),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class FusionClaim(Record):
@@ -110,3 +154,15 @@ class FusionClaim(Record):
     against: int = doc("Of them, those that contradict it; the others do not tell.")
     verdict: str = doc("`holds` if all bear it out, `fails` if all contradict it, else `unsettled`.")
     reason: str = doc("The numbers behind it.")
+
+    combinations = (
+        one_of("verdict", ("holds", "fails", "unsettled")),
+        rule(
+            "`agreeing` and `against` add up to no more than `pairs`",
+            lambda claim: claim.agreeing + claim.against <= len(claim.pairs),
+        ),
+        rule(
+            "`verdict` is `holds` where all `pairs` are `agreeing`, `fails` where all are `against`, else `unsettled`",
+            lambda claim: claim.verdict == counts_say(claim),
+        ),
+    )

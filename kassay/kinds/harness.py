@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import one_of, rule
 from kassay.record import Record, doc
 
 
@@ -23,3 +24,8 @@ class HarnessScore(Record):
     value: float = doc("The metric, in the harness' unit.")
     items: int | None = doc("Items that it is over, 1 or more; null for a group of tasks.")
     standing: str = doc("Always `descriptive`: no family and no decision.")
+
+    combinations = (
+        one_of("standing", ("descriptive",)),
+        rule("`items` are 1 or more where they are there", lambda score: score.items is None or score.items >= 1),
+    )

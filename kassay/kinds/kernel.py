@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import given_only
 from kassay.record import Record, doc
 
 
@@ -24,3 +25,5 @@ class CompiledKernel(Record):
     shared_bytes: int | None = doc("Shared memory of a block, null if it does not compile.")
     cubin_sha256: str = doc("SHA-256 of the cubin, which names its source file too; empty if it does not compile.")
     error: str = doc("What the compiler said, empty if it compiles.")
+
+    combinations = (given_only("error", ("",), "registers", "spills_bytes", "shared_bytes", "cubin_sha256"),)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import as_long, one_of
 from kassay.record import Record, doc
 
 
@@ -31,3 +32,8 @@ class LawRecord(Record):
         "cost is below zero."
     )
     flags: list[str] = doc("What limits the fit.")
+
+    combinations = (
+        one_of("residual_space", ("log", "linear")),
+        as_long("batches", "contexts_tokens", "steps_s", "residuals", "cached_shares"),
+    )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import as_long, given_only, one_of, ordered, rule
+from kassay.kinds.words import AS_EXPECTED, OF_RATIOS, TESTED
 from kassay.record import Record, doc
 
 
@@ -19,6 +21,15 @@ class CaseGateRecord(Record):
     passed: int = doc("Cases that hold.")
     verdict: str = doc("`pass` if all hold, else `fails`.")
     reason: str = doc("The verdict in words.")
+
+    combinations = (
+        one_of("verdict", ("pass", "fails")),
+        ordered("passed", "cases"),
+        rule(
+            "`verdict` is `pass` exactly where all `cases` are `passed`, one at least",
+            lambda gate: (gate.verdict == "pass") == (gate.passed == gate.cases >= 1),
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +63,18 @@ class MatrixRow(Record):
     reason: str = doc("The verdict in words.")
     expected: str | None = doc("Verdict that the study expects of a reproduction, null where it states none.")
     as_expected: bool | None = doc("Whether the verdict is the expected one, null where none is stated.")
+
+    combinations = (
+        *OF_RATIOS,
+        given_only("verdict", TESTED, "ratios"),
+        as_long("stages", "verdicts", "reasons"),
+        rule(
+            "`reasons` are empty exactly where `verdicts` are `pass`",
+            lambda row: [not reason for reason in row.reasons] == [word == "pass" for word in row.verdicts],
+        ),
+        rule(
+            "`verdict` is one of a gain only where all `verdicts` are `pass`",
+            lambda row: row.verdict not in TESTED or set(row.verdicts) <= {"pass"},
+        ),
+        AS_EXPECTED,
+    )

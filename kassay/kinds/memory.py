@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import given, given_only, one_of, ordered, rule
 from kassay.record import Record, doc
 
+SOURCES = ("resident", "device")
 PHASE = (
     "Which work of the recipe: `fill` (the requests' cache), `blocks` (the study's, at equal slots) or `budget` (the "
     "cache at equal bytes, on vLLM from an engine's start to its last request); `prefill` and `decode` of a fused "
@@ -46,6 +48,8 @@ class MemoryLimits(Record):
     equal_slots_blocks: int | None = doc("Blocks of every recipe in the study at equal blocks; null: there is none.")
     page_tokens: int = doc("Tokens of a block.")
 
+    combinations = (one_of("origin", ("study", "Kconfig")),)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySample(Record):
@@ -62,6 +66,12 @@ class MemorySample(Record):
     ended_ns: int = doc("End of the query on the same clock in nanoseconds.")
     used_bytes: int | None = doc("Bytes in use, null where the query failed.")
     error: str = doc("Why the query failed; empty if it was answered.")
+
+    combinations = (
+        one_of("source", SOURCES),
+        given_only("error", ("",), "used_bytes"),
+        ordered("started_ns", "ended_ns"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +102,31 @@ class MemoryWindow(Record):
     valid: bool = doc("Whether there are two answers, and the gap stayed within that bound.")
     fault: str = doc("Why the window is no evidence; empty if it is.")
 
+    combinations = (
+        one_of("source", SOURCES),
+        given_only("valid", (False,), "fault"),
+        ordered("opened_ns", "closed_ns"),
+        ordered("answered", "queries"),
+        rule(
+            "`largest_bytes` are there exactly where `answered` is above 0",
+            lambda window: (window.largest_bytes is None) == (window.answered == 0),
+        ),
+        rule(
+            "`gap_ns` is there exactly where `answered` is 2 or more",
+            lambda window: (window.gap_ns is None) == (window.answered < 2),
+        ),
+        rule(
+            "`valid` is whether `gap_ns` is there and within `longest_gap_ns`",
+            lambda window: (
+                window.valid
+                == (
+                    window.gap_ns is not None
+                    and (window.longest_gap_ns is None or window.gap_ns <= window.longest_gap_ns)
+                )
+            ),
+        ),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class AllocatorRecord(Record):
@@ -113,6 +148,13 @@ class AllocatorRecord(Record):
     graph_active_bytes: int | None = doc("In use in segments of private pools, which graphs have.")
     graph_inactive_bytes: int | None = doc("Held and not in use in segments of private pools.")
 
+    combinations = (
+        given_only(
+            "absent", ("",), "allocated_bytes", "allocated_peak_bytes", "reserved_bytes", "reserved_peak_bytes",
+            "pool_active_bytes", "pool_inactive_bytes", "graph_active_bytes", "graph_inactive_bytes",
+        ),
+    )  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryArm(Record):
@@ -129,6 +171,8 @@ class MemoryArm(Record):
     backing_bytes: int = doc("Storages of keys, values and scales, each once.")
     page_bytes: int = doc("Payload of what an equal budget must leave no room for: a page, or a whole sequence.")
     tail_bytes: int = doc("What the allocator may take beyond the payload.")
+
+    combinations = (one_of("gate", ("equal slots", "equal blocks", "equal bytes")),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,3 +197,8 @@ class MemoryGate(Record):
     )
     slots: int | None = doc("Tokens that the recipe's cache has room for; null for a ceiling.")
     reason: str = doc("What was found, in words.")
+
+    combinations = (
+        one_of("verdict", ("pass", "fails", "unmeasured")),
+        given("verdict", ("pass", "fails"), "observed"),
+    )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
-from kassay.errors import RecordError
+from kassay.combination import given_only, one_of, rule
 from kassay.record import Record, doc
 
 State = Literal["started", "sent", "absent", "failed", "hung"]
@@ -26,6 +26,8 @@ class MirrorRecord(Record):
     events: int = doc("Events of the run, from its first, whose arrival was confirmed; never less than 0.")
     reason: str = doc("Class and place of the error, what is lacking, or what took too long; empty if all is well.")
 
-    def __post_init__(self) -> None:
-        if self.state not in STATES or self.events < 0 or (self.state in UNTROUBLED) != (self.reason == ""):
-            raise RecordError(f"mirror `{self.mirror}`: `{self.state}`, {self.events} events, reason `{self.reason}`")
+    combinations = (
+        one_of("state", STATES),
+        given_only("state", tuple(state for state in STATES if state not in UNTROUBLED), "reason"),
+        rule("`events` are 0 or more", lambda record: record.events >= 0),
+    )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import rule, together
 from kassay.record import Record, doc
 
 
@@ -37,3 +38,17 @@ class OracleCase(Record):
     peak_tolerance: float = doc("Largest peak error that is within, derived from the operands; 0 of codes and scales.")
     within: bool = doc("Whether both errors are at most the tolerance; false for NaN and for another shape.")
     caught: bool | None = doc("Whether the fault was noticed, null for a clean case.")
+
+    combinations = (
+        together("mutation", "caught"),
+        rule(
+            "`within` is whether `relative_error` is at most `tolerance` and `peak_error` at most `peak_tolerance`",
+            lambda case: (
+                not case.within or (case.relative_error <= case.tolerance and case.peak_error <= case.peak_tolerance)
+            ),
+        ),
+        rule(
+            "`caught` is whether a fault is not `within`",
+            lambda case: case.caught is None or case.caught != case.within,
+        ),
+    )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import given_only, rule, together
 from kassay.record import Record, doc
 
 
@@ -21,6 +22,8 @@ class ProbeArm(Record):
     eligible: bool = doc("Whether the model can have it.")
     reason: str = doc("Why not, empty if it can.")
 
+    combinations = (together("layer", "layer_recipe"), given_only("eligible", (False,), "reason"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeText(Record):
@@ -38,6 +41,10 @@ class ProbeText(Record):
     largest_logit_error: float = doc("Largest absolute difference to a native logit.")
     agreed: int = doc("Targets at which the most probable token is the native one.")
 
+    combinations = (
+        rule("`agreed` is at most the number of `loss_nats`", lambda text: text.agreed <= len(text.loss_nats)),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeFinding(Record):
@@ -52,3 +59,5 @@ class ProbeFinding(Record):
     value: float | None = doc("The number, null where it cannot be computed.")
     reason: str = doc("Why it cannot be computed, empty if it can.")
     label: str = doc("The class that a stated threshold gives it, empty where there is none.")
+
+    combinations = (given_only("reason", ("",), "value"),)

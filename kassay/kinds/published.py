@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from kassay.combination import absent, given, given_only, one_of, together
 from kassay.record import Record, doc
+
+DERIVED = ("equal", "consistent within input rounding", "contradicted")  # answers of a figure that was derived
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,8 @@ class PublishedFigure(Record):
     inferred: list[str] = doc("Names of the inputs that no source prints: a reading of ours.")
     remark: str = doc("Why it is not derivable, or what a reader must know of the derivation; empty if nothing.")
 
+    combinations = (given("derivation", (None,), "remark"), absent("derivation", (None,), "exact", "rounded"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class FigureAnswer(Record):
@@ -48,3 +53,11 @@ class FigureAnswer(Record):
     highest: str | None = doc("Largest value over them; null where it was not asked for.")
     answer: str = doc("`equal`, `consistent within input rounding`, `contradicted` or `not derivable`.")
     remark: str = doc("Why it is not derivable, or what the derivation found beside the figure; empty if nothing.")
+
+    combinations = (
+        one_of("answer", (*DERIVED, "not derivable")),
+        given_only("answer", DERIVED, "derivation", "derived"),
+        given("answer", ("not derivable",), "remark"),
+        together("lowest", "highest"),
+        absent("answer", ("not derivable",), "lowest"),
+    )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import absent, given, one_of, ordered, rule
 from kassay.record import Record, doc
 
 
@@ -39,6 +40,12 @@ class Answer(Record):
     outcome: str = doc("`correct`, `wrong`, `unreadable` or `truncated`; all but the first count as wrong.")
     tokens: int = doc("Number of generated tokens, the ending newline included.")
 
+    combinations = (
+        one_of("outcome", ("correct", "wrong", "unreadable", "truncated")),
+        given("outcome", ("correct", "wrong"), "parsed"),
+        absent("outcome", ("unreadable",), "parsed"),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ItemLength(Record):
@@ -71,6 +78,14 @@ class AnswerCounts(Record):
     unreadable: int = doc("Answers that ended by themselves without a number.")
     truncated: int = doc("Answers that the cap cut before a labelled number; they are wrong.")
     no_marker: int = doc("Answers without a label that were read by their last number.")
+
+    combinations = (
+        rule(
+            "`correct`, `wrong`, `unreadable` and `truncated` add up to `items`",
+            lambda made: made.correct + made.wrong + made.unreadable + made.truncated == made.items,
+        ),
+        ordered("no_marker", "items"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

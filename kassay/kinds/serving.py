@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from kassay.combination import absent, given, given_only, one_of, ordered, rule, together
+from kassay.kinds.words import OF_RATIOS, TESTED, VERDICTS
 from kassay.record import Record, doc
 
 OK, EMPTY, FAILED = "ok", "empty", "failed"
@@ -35,6 +37,16 @@ class ServedRequest(Record):
     text_sha256: str = doc("Digest of the output's text.")
     empty: bool = doc("Whether no text came at all.")
 
+    combinations = (
+        one_of("status", (OK, EMPTY, FAILED)),
+        given_only("status", (FAILED,), "error", "detail"),
+        given("status", (OK,), "token_ns"),
+        absent("status", (EMPTY,), "token_ns"),
+        given("status", (OK, EMPTY), "http_status", "prompt_tokens", "output_tokens"),
+        rule("`empty` is whether `token_ns` are none", lambda one: one.empty == (not one.token_ns)),
+        ordered("started_ns", "ended_ns"),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRequest(Record):
@@ -51,6 +63,16 @@ class ServerRequest(Record):
     prompt_tokens: int = doc("Prompt tokens.")
     output_tokens: int = doc("Output tokens.")
     ended: str = doc("`length`, `stop`, `left` (the client went away) or `error` (the server was stopped).")
+
+    combinations = (
+        one_of("ended", ("length", "stop", "left", "error")),
+        given("ended", ("length", "stop"), "admitted_ns"),
+        ordered("received_ns", "admitted_ns", "finished_ns"),
+        rule(
+            "no `output_tokens` where `admitted_ns` is null",
+            lambda one: one.admitted_ns is not None or not one.output_tokens,
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +93,11 @@ class ServerRun(Record):
     exit_code: int = doc("Exit status, the negative signal if one ended it.")
     load_before: float = doc("One-minute load average of the host before its start.")
     load_after: float = doc("One-minute load average of the host after its end.")
+
+    combinations = (
+        one_of("stopped_by", ("TERM", "KILL", "itself")),
+        rule("`died` is whether `stopped_by` is `itself`", lambda run: run.died == (run.stopped_by == "itself")),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +137,27 @@ class ServedLoad(Record):
     latency_s: dict[str, Any] = doc("From start to end of a request; the same keys.")
     faults: list[str] = doc("Why the load is invalid, such as a rate that was not kept; empty if it is valid.")
 
+    combinations = (
+        together("offered_per_s", "arrivals", "largest_lag_s"),
+        rule(
+            "`concurrency` is there exactly where `offered_per_s` is not",
+            lambda load: (load.concurrency is None) != (load.offered_per_s is None),
+        ),
+        absent("arrivals", (None,), "schedule_per_s", "achieved_per_s", "schedule_gap_cv", "achieved_gap_cv"),
+        one_of("arrivals", ("poisson", "constant", None)),
+        rule(
+            "`completed`, `failed` and `empty` add up to `requests`",
+            lambda load: load.completed + load.failed + load.empty == load.requests,
+        ),
+        rule("`errors` add up to `failed`", lambda load: sum(load.errors.values()) == load.failed),
+        rule(
+            "`ttft_s` and `latency_s` are of all that are `completed`, `tpot_s` of no more",
+            lambda load: load.ttft_s["n"] == load.latency_s["n"] == load.completed >= load.tpot_s["n"],
+        ),
+        rule("no `output_tokens` where `completed` is 0", lambda load: load.completed > 0 or not load.output_tokens),
+        ordered("most_in_flight", "requests"),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServingCheck(Record):
@@ -136,6 +184,12 @@ class ServingCheck(Record):
     own_latency_p50_s: float | None = doc("The same by our client, in seconds.")
     faults: list[str] = doc("Where tool, server and plan disagree; empty if nowhere.")
 
+    combinations = (
+        one_of("tool", ("aiperf", "vllm")),
+        given("complete", (False,), "faults"),
+        given("output_tokens", (None,), "faults"),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServingGate(Record):
@@ -150,6 +204,16 @@ class ServingGate(Record):
     empty: int = doc("Requests that were answered without text.")
     errors: dict[str, int] = doc("Class of failure -> number of requests.")
     verdict: str = doc("`pass` or `fails`.")
+
+    combinations = (
+        one_of("verdict", ("pass", "fails")),
+        rule(
+            "`verdict` is `pass` exactly where `failed` and `empty` are 0",
+            lambda gate: (gate.verdict == "pass") == (gate.failed == gate.empty == 0),
+        ),
+        rule("`failed` and `empty` are at most `requests`", lambda gate: gate.failed + gate.empty <= gate.requests),
+        rule("`errors` add up to `failed`", lambda gate: sum(gate.errors.values()) == gate.failed),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,3 +245,21 @@ class ServingContrast(Record):
         "`gain confirmed`, `no confirmed gain`, `descriptive`, `ineligible`, `invalidated` or `not run`."
     )
     reason: str = doc("The verdict in words.")
+
+    combinations = (
+        one_of("verdict", (*TESTED, "descriptive", "ineligible", "invalidated", "not run")),
+        *OF_RATIOS,
+        given("verdict", ("gain confirmed", "descriptive"), "ratios"),
+        absent("verdict", ("invalidated", "not run"), "ratios"),
+        one_of("certificate", (*VERDICTS, "none")),
+        rule(
+            "`verdict` is `gain confirmed` only where `certificate` is `pass` and no request of `failed`",
+            lambda made: (
+                made.verdict != "gain confirmed" or (made.certificate == "pass" and not any(made.failed.values()))
+            ),
+        ),
+        rule(
+            "`ratios` are there where `verdict` is `no confirmed gain` and no request of `failed`",
+            lambda made: made.verdict != "no confirmed gain" or made.ratios is not None or any(made.failed.values()),
+        ),
+    )

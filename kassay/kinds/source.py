@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from kassay.combination import absent, given, given_only, one_of
 from kassay.record import Record, doc
 
 
@@ -28,6 +29,17 @@ class SourceRecord(Record):
     bytes: int = doc("Sum of their sizes in bytes.")
     sha256: str = doc("Digest over paths and file digests (`tree`), url, commit, trees (`git`), or of the wheel.")
     note: str = doc("What a reader has to know: offline, from a local mirror, moved since; empty otherwise.")
+
+    combinations = (
+        one_of("kind", ("tree", "git", "release")),
+        given_only("kind", ("git",), "url", "ref_kind", "tree", "describe"),
+        one_of("ref_kind", ("commit", "abbreviated", "branch", "tag", None)),
+        given_only("kind", ("git", "release"), "ref"),
+        given("kind", ("git",), "commit"),
+        absent("kind", ("release",), "commit"),
+        absent("kind", ("git", "release"), "dirty"),
+        absent("kind", ("tree", "release"), "submodules"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

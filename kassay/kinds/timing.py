@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from kassay.combination import given_only, one_of
 from kassay.record import Record, doc
 
 NS_PER_S = 1e9
@@ -85,6 +86,8 @@ class HostState(Record):
     throttled: int | None = doc("Times that the cores were throttled for heat since the host started.")
     absent: list[str] = doc("What the host does not tell, and why.")
 
+    combinations = (one_of("when", (BEFORE, AFTER)),)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GpuState(Record):
@@ -115,6 +118,8 @@ class GpuState(Record):
     used_bytes: int | None = doc("Memory in use on the GPU, by whom ever, without what the driver keeps for itself.")
     absent: list[str] = doc("What the driver does not tell, and why.")
 
+    combinations = (one_of("when", (BEFORE, AFTER)),)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRecord(Record):
@@ -130,6 +135,8 @@ class BlockRecord(Record):
     faults: list[dict[str, Any]] = doc(
         "What invalidates it: `rule`, `recipe` and `position` of the cell (null where it is the block), `said`."
     )
+
+    combinations = (given_only("valid", (False,), "faults"),)
 
 
 @dataclass(frozen=True, kw_only=True)

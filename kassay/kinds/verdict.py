@@ -3,6 +3,19 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kassay.combination import absent, as_long, given, given_only, one_of, ordered, rule, together
+from kassay.kinds.words import (
+    AS_EXPECTED,
+    OF_ANSWERS,
+    OF_LOSSES,
+    OF_RATIOS,
+    TESTED,
+    VERDICTS,
+    below_floor,
+    bounds_say,
+    is_part,
+    worst,
+)
 from kassay.record import Record, doc
 
 
@@ -48,6 +61,33 @@ class GateRecord(Record):
     verdict: str = doc("`pass`, `fails`, `unestablished` or `ineligible`.")
     reason: str = doc("The verdict in words with its numbers.")
 
+    combinations = (
+        one_of("statistic", (*OF_ANSWERS, *OF_LOSSES)),
+        one_of("decides", ("upper", "lower")),
+        one_of("verdict", VERDICTS),
+        given_only(
+            "statistic", OF_ANSWERS, "losses", "gains", "native_score", "control_outcomes", "candidate_outcomes"
+        ),
+        given_only("statistic", OF_LOSSES, "draws", "seed"),
+        absent("statistic", OF_LOSSES, "power", "true_rate", "native_floor"),
+        together("power", "true_rate"),
+        given("verdict", ("ineligible",), "native_floor"),
+        ordered("lower", "upper"),
+        rule(
+            "`verdict` is `pass` where the bound that `decides` holds `margin`, `fails` where the other bound breaks "
+            "it, `unestablished` where neither: of `lower` and `upper`",
+            lambda gate: gate.verdict in ("ineligible", bounds_say(gate)),
+        ),
+        rule(
+            "`verdict` is `ineligible` exactly where `native_score` is below `native_floor`",
+            lambda gate: (gate.verdict == "ineligible") == below_floor(gate),
+        ),
+        rule(
+            "`unchanged` has no `losses` and no `gains`",
+            lambda gate: not gate.unchanged or not (gate.losses or gate.gains),
+        ),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class CertificateRecord(Record):
@@ -72,6 +112,18 @@ class CertificateRecord(Record):
     expected: str | None = doc("Verdict that the study expects of a reproduction, null where it states none.")
     as_expected: bool | None = doc("Whether the verdict is the expected one, null where none is stated.")
 
+    combinations = (
+        one_of("verdict", VERDICTS),
+        absent("verdict", ("pass",), "failed_gates", "open_gates"),
+        given_only("verdict", ("fails",), "failed_gates"),
+        given("verdict", ("unestablished", "ineligible"), "open_gates"),
+        rule(
+            "`failed_gates` and `open_gates` are different ones of `gates`",
+            lambda made: is_part([*made.failed_gates, *made.open_gates], made.gates),
+        ),
+        AS_EXPECTED,
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class QualificationRecord(Record):
@@ -87,6 +139,12 @@ class QualificationRecord(Record):
     verdicts: list[str] = doc("Verdict of the certificate against each.")
     verdict: str = doc("`pass` only if every certificate passes; else the worst of their verdicts.")
     route: bool = doc("Whether later stages ask for this objective; frozen in the study.")
+
+    combinations = (
+        one_of("verdict", VERDICTS),
+        as_long("controls", "verdicts"),
+        rule("`verdict` is the worst of `verdicts`", lambda made: made.verdict == worst(made.verdicts)),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +184,25 @@ class ContrastRecord(Record):
     )
     reason: str = doc("The verdict in words.")
 
+    combinations = (
+        one_of("verdict", (*TESTED, "descriptive", "ineligible", "not run", "invalidated")),
+        *OF_RATIOS,
+        given("verdict", (*TESTED, "descriptive"), "ratios"),
+        absent("verdict", ("not run",), "ratios"),
+        as_long("valid_blocks", "ratios"),
+        one_of("certificate", VERDICTS),
+        given("verdict", ("gain confirmed",), "certificates_sha256"),
+        rule(
+            "`verdict` is one of a gain only where `certificate` is `pass`",
+            lambda made: made.verdict not in TESTED or made.certificate == "pass",
+        ),
+        rule(
+            "`verdict` is `invalidated` exactly where fewer of `valid_blocks` are there than `needed_blocks`",
+            lambda made: (made.verdict == "invalidated") == (len(made.valid_blocks) < made.needed_blocks),
+        ),
+        rule("`valid_blocks` are at most `blocks`", lambda made: len(made.valid_blocks) <= made.blocks),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class GuardRecord(Record):
@@ -145,6 +222,17 @@ class GuardRecord(Record):
     at_least: float = doc("Median that the study looks for.")
     seen: bool | None = doc("Whether the median reaches it, null without one. No gate reads this.")
     verdict: str = doc("Always `descriptive`.")
+
+    combinations = (
+        one_of("verdict", ("descriptive",)),
+        together("ratios", "median", "seen"),
+        as_long("valid_blocks", "ratios"),
+        rule("`valid_blocks` are at most `blocks`", lambda made: len(made.valid_blocks) <= made.blocks),
+        rule(
+            "`seen` is whether `median` reaches `at_least`",
+            lambda made: made.seen is None or made.seen == ((made.median or 0) >= made.at_least),
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,3 +271,17 @@ class SaturationRecord(Record):
     flags: list[str] = doc("What a reader must know before believing the fit.")
     state: str = doc("`usable`, `ceiling_extrapolated`, `shape_misfit` or `not_identifiable`.")
     statement: str = doc("What may be said of the ceiling, in words.")
+
+    combinations = (
+        one_of("residual_space", ("log", "linear")),
+        one_of("state", ("usable", "ceiling_extrapolated", "shape_misfit", "not_identifiable")),
+        as_long("batches", "rates_per_s", "fitted_per_s", "elasticities", "marginal_per_s", "token_time_s"),
+        ordered("ceiling_lower_per_s", "ceiling_upper_per_s"),
+        given("state", ("usable", "ceiling_extrapolated", "shape_misfit"), "ceiling_upper_per_s"),
+        rule(
+            "`status` is `converged` where `state` is not `not_identifiable`",
+            lambda made: made.status == "converged" or made.state == "not_identifiable",
+        ),
+        given("state", ("ceiling_extrapolated", "shape_misfit", "not_identifiable"), "flags"),
+        rule("`starts_agreed` is at most `starts`", lambda made: made.starts_agreed <= made.starts),
+    )

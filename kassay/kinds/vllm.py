@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from kassay.combination import absent, one_of, ordered, rule
 from kassay.record import Record, doc
+
+
+def within(check: Any) -> bool:
+    """Whether the error of a check is within its limit; one that was not finite is not."""
+    return check.error is not None and check.error <= check.limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +50,12 @@ class VllmEngine(Record):
     cuts: dict[str, Any] = doc("Of the plug-in: how each batch of decodes is cut; empty elsewhere.")
     events: list[str] = doc("Of the plug-in: in order, layers whose scales and pool were bound and graphs captured.")
 
+    combinations = (
+        one_of("scale_policy", ("none", "fixed", "dynamic")),
+        absent("scale_policy", ("none", "dynamic"), "key_scales", "value_scales"),
+        one_of("runner", ("v1", "v2")),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class VllmRequest(Record):
@@ -64,6 +76,17 @@ class VllmRequest(Record):
     completion_steps: list[int] = doc("Number of the step from 0 in which each of its tokens was there.")
     output_sha256: str = doc("Digest of its output's token ids.")
     finished_by: str = doc("vLLM's reason for its end, such as `length`.")
+
+    combinations = (
+        rule(
+            "`submitted_ns` <= `first_ns` <= `ended_ns` where `output_tokens` are above 0",
+            lambda one: not one.output_tokens or one.submitted_ns <= one.first_ns <= one.ended_ns,
+        ),
+        rule(
+            "`completion_steps` are at most as many as `output_tokens`",
+            lambda one: len(one.completion_steps) <= one.output_tokens,
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +109,8 @@ class VllmSpan(Record):
     replays: dict[str, int] = doc("Of the plug-in: decodes of a batch -> replays of its graph; empty elsewhere.")
     fallbacks: int | None = doc("Of the plug-in: prefills behind stored tokens; null elsewhere.")
     step_ns: list[int] = doc("When each step's tokens were there, on the monotonic clock in nanoseconds.")
+
+    combinations = (ordered("started_ns", "ended_ns"), ordered("full_steps", "decode_steps"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +147,8 @@ class VllmFinding(Record):
     finding: str = doc("`physical`, `scales`, `route`, `graphs`, `memory`, `text` or `oracle`.")
     passed: bool = doc("Whether it holds.")
     said: str = doc("What was seen, in words.")
+
+    combinations = (one_of("finding", ("physical", "scales", "route", "graphs", "memory", "text", "oracle")),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +190,14 @@ class VllmCheck(Record):
     limit: float = doc("Largest error that passes.")
     passed: bool = doc("Whether the check found nothing, or found the planted fault.")
 
+    combinations = (
+        ordered("differing", "count"),
+        rule(
+            "`passed` is whether nothing is `differing` and `error` is within `limit`, and of `planted` the reverse",
+            lambda check: check.passed == ((check.differing == 0 and within(check)) != check.planted),
+        ),
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class VllmRatio(Record):
@@ -182,3 +217,8 @@ class VllmRatio(Record):
     capacity_limit: float = doc("The same by the arithmetic of bytes a token and layer.")
     dummy_weights: bool = doc("Whether weights were drawn: no statement about quality.")
     verdict: str = doc("Always `descriptive`.")
+
+    combinations = (
+        one_of("verdict", ("descriptive",)),
+        rule("`wins` are at most as many as `ratios`", lambda made: made.wins <= len(made.ratios)),
+    )

@@ -51,7 +51,8 @@ class Rows:
 
     def row(self, raw: bytes) -> Row:
         """The row of one line."""
-        event = Event.from_json(parse_line(raw, f"{paths.EVENTS}:{self.count + 1}"))
+        where = f"{paths.EVENTS}:{self.count + 1}"
+        event = Event.from_json(parse_line(raw, where), where)
         values: dict[str, Any] = {"event": event.event, "_timestamp": seconds(event.at)}
         if event.stage is not None:
             values["stage"] = event.stage

@@ -2,7 +2,8 @@
 
 A reader in any language checks a line by its first key: `{"schema": "kassay.gate/2", …}` is of `gate-2.json`. All
 fields are there and no others; a number is null only where the field may be null, or where `nonfinite` names it as one
-that was not finite when it was written. What a schema cannot say: `schema` is the first key, and LF alone ends a line.
+that was not finite when it was written. What a schema cannot say: `schema` is the first key, LF alone ends a line, and
+those combinations of values (kassay.combination) that are about order, lengths or sums.
 """
 
 import functools
@@ -15,6 +16,7 @@ from dataclasses import fields
 from importlib import resources
 from typing import Any
 
+from kassay.combination import unless_nonfinite
 from kassay.errors import RecordError
 from kassay.record import Record
 
@@ -71,6 +73,7 @@ def schema_of(kind: type[Record]) -> dict[str, Any]:
         properties[field.name] = {"description": field.metadata["doc"], **relaxed(allowed)}
         if relaxed(allowed) != allowed:
             exact.append(unless_nonfinite(field.name, allowed))
+    exact += [one.schema for one in kind.combinations if one.schema]
     return {
         "$schema": DRAFT,
         "$id": f"urn:kassay:record:{file_of(kind.schema).removesuffix('.json')}",
@@ -113,15 +116,6 @@ def relaxed(schema: dict[str, Any]) -> dict[str, Any]:
         if key in made:
             made[key] = relaxed(made[key])
     return made
-
-
-def unless_nonfinite(name: str, allowed: dict[str, Any]) -> dict[str, Any]:
-    """`allowed` holds for a field that `nonfinite` does not name."""
-    named = {"contains": {"type": "string", "pattern": f"^{name}[:.\\[]"}}
-    return {
-        "if": {"properties": {"nonfinite": named}, "required": ["nonfinite"]},
-        "else": {"properties": {name: allowed}},
-    }
 
 
 def shipped() -> dict[str, str]:

@@ -1,10 +1,11 @@
 """What a vLLM server did between two looks at it, and why its loads are invalid. No model and no vLLM."""
 
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
 from kassay.kinds.serving import OK
-from kassay.kinds.vllm_serving import VllmServer
+from kassay.kinds.vllm_serving import VllmServer, unlike
 from kassay.serving.client import Answer
 from kassay.serving.vllm_told import COUNTED, FINISHED
 
@@ -18,21 +19,20 @@ def record(
     done: dict[str, Any] = {name: int(after[name] - before[name]) for name in COUNTED}
     reasons = {reason: int(count - before[FINISHED].get(reason, 0)) for reason, count in after[FINISHED].items()}
     counts = since(first["counts"], last["counts"])
-    changed = unlike(first["engine"], last["engine"])
-    faults = [f"its engine changed `{name}`" for name in changed]
+    engine, later = first["engine"], last["engine"]
+    changed = unlike(engine, later)
+    faults = [
+        f"its engine changed `{name}` from {reprlib.repr(engine[name])} to {reprlib.repr(later.get(name))}"
+        for name in changed
+    ]
     if done["cached_tokens"]:
         faults.append(f"{done['cached_tokens']} prompt tokens came from a cache")
     if counts["fallbacks"]:
         faults.append(f"{counts['fallbacks']} prefills took the fallback")
     return VllmServer(
         **place, **done, finished={reason: count for reason, count in reasons.items() if count},
-        **counts, changed=changed, faults=faults,
+        **counts, attested_before=engine, attested_after=later, changed=changed, faults=faults,
     )  # fmt: skip
-
-
-def unlike(first: dict[str, Any], last: dict[str, Any]) -> list[str]:
-    """In which fields an engine is not what it was; what it did since is none."""
-    return [name for name in first if name not in ("events", "cuts") and first[name] != last[name]]
 
 
 def since(first: dict[str, Any] | None, last: dict[str, Any] | None) -> dict[str, Any]:

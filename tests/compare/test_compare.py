@@ -76,9 +76,9 @@ def test_differences_are_told_with_their_size(tmp_path: Path) -> None:
 
 
 def test_a_value_that_is_absent_is_no_difference_and_no_equality(tmp_path: Path) -> None:
-    a, b = two(tmp_path, {**stages(upper=math.nan), "more": Invented(metrics={"x": math.inf, "y": 2})})
+    a, b = two(tmp_path, {**stages(estimate=math.nan), "more": Invented(metrics={"x": math.inf, "y": 2})})
     assert told(a, b) == {
-        "gate robust k16v8-f native keys: upper": "0.0074 | absent (nonfinite: nan) | no difference: one is absent"
+        "gate robust k16v8-f native keys: estimate": "0 | absent (nonfinite: nan) | no difference: one is absent"
     }
     found = metrics_of(b)
     assert (found["more: x"].value, found["more: x"].absent) == (None, "nonfinite: inf")
@@ -133,7 +133,7 @@ def test_runs_without_anything_in_common_are_not_alike(tmp_path: Path) -> None:
 
 
 def test_one_result_under_one_name(tmp_path: Path) -> None:
-    twice = run(tmp_path, A, {"certify": Invented(records=[gate(), gate(upper=0.5)])})
+    twice = run(tmp_path, A, {"certify": Invented(records=[gate(), gate(estimate=0.5)])})
     with pytest.raises(RecordError, match="two records say `gate robust k16v8-f native keys: estimate`"):
         metrics_of(twice)
 

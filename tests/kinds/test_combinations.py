@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kassay import schemas
+from kassay.audit import files
 from kassay.errors import RecordError
 from kassay.kinds import backend, device, matrix, memory, quality, source, speculation, timing, vllm, words
 from kassay.kinds.probe import ProbeArm, ProbeFinding
@@ -124,3 +125,14 @@ def test_words_are_those_that_the_statistics_conclude_with() -> None:
 def test_a_cell_that_lacks_its_evidence_is_recorded() -> None:
     values = values_of(timing.TimingCell, {}, {"started_ns": [1, 2], "ended_ns": [2], "request_tokens": []})
     assert timing.TimingCell(**values).completed_tokens == []
+
+
+def test_an_audit_names_every_line_that_contradicts_itself(tmp_path: Path) -> None:
+    case = CASES[ProbeArm]
+    told: list[Values] = [{}, {"layer": 3}, {"reason": "x"}]
+    lines = [line_of(ProbeArm, values_of(ProbeArm, case.base, changes)) for changes in told]
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines) + "nonsense\n", encoding="utf-8")
+    found = files.bad_lines(path)
+    assert [said.partition(": ")[0] for said in found] == [f"records.jsonl:{number}" for number in (2, 3, 4)]
+    assert "`layer` and `layer_recipe`" in found[0] and "`reason` is there" in found[1] and "not a JSON" in found[2]

@@ -36,6 +36,8 @@ MEASURE = """
     ratios = [SPEED * ratio for ratio in (1.20, 1.22, 1.19, 1.25, 1.21, 1.23, 1.18, 1.24)]
     told = {"model": "m", "contrast": "a / b", "candidate": "a", "control": "b", "verdict": "gain confirmed"}
     told |= {"ratios": ratios, "valid_blocks": list(range(8)), "median": sorted(ratios)[4], "reason": "of this test"}
+    told |= {"blocks": 8, "needed_blocks": 8, "lower": min(ratios), "upper": max(ratios), "wins": 8, "p": 1 / 256}
+    told |= {"holm_p": 1 / 256, "alpha": 0.05, "screen_ratio": 0.0, "certificate": "pass", "certificates_sha256": "x"}
     stage.append(ContrastRecord(**dict.fromkeys(field.name for field in fields(ContrastRecord)) | told))
     return {"tps": 100.0 * SPEED}
 """

@@ -80,7 +80,11 @@ def test_gathered_views_hold_each_block_each_repetition_and_each_fit(judged_run:
 
 def test_a_filter_on_a_field_reads_no_record_of_another_kind(tmp_path: Path) -> None:
     other = '{"schema": "kassay.certificate/2", "verdict": "fails"}'
-    run(tmp_path, "a-20261130T000000Z-0", {"certify": Invented(records=[other, gate(verdict="fails"), other])})
+    run(
+        tmp_path,
+        "a-20261130T000000Z-0",
+        {"certify": Invented(records=[other, gate(lower=0.03, upper=0.04, verdict="fails"), other])},
+    )
     assert rows(tmp_path, "SELECT gate FROM gates WHERE verdict = 'fails'") == [("keys",)]
 
 
@@ -214,10 +218,10 @@ def test_names_that_a_pattern_or_a_quote_would_change(tmp_path: Path) -> None:
 
 
 def test_a_number_that_was_not_finite_is_null_and_named(tmp_path: Path) -> None:
-    run(tmp_path, "a-20261130T000000Z-0", {"certify": Invented(records=[gate(upper=float("nan")), gate()])})
-    assert rows(tmp_path, "SELECT upper, nonfinite FROM gates ORDER BY 1 NULLS FIRST") == [
-        (None, ["upper: nan"]),
-        (0.0074, None),
+    run(tmp_path, "a-20261130T000000Z-0", {"certify": Invented(records=[gate(estimate=float("nan")), gate()])})
+    assert rows(tmp_path, "SELECT estimate, nonfinite FROM gates ORDER BY 1 NULLS FIRST") == [
+        (None, ["estimate: nan"]),
+        (0.0, None),
     ]
 
 

@@ -15,37 +15,38 @@ from kassay.kinds.verdict import ContrastRecord, GuardRecord
 from kassay.nightly.watched import counted_blocks
 from kassay.record import Record
 from tests.invented import Invented, run
+from tests.kinds.case import Values, values_of
+from tests.kinds.judged import JUDGED, NONE, VOID
+from tests.kinds.measured import MEASURED
 
 COUNTED = [1, 3]
+RATIOS: Values = {"ratios": [1.1, 1.3]}
 
 
 def filled(kind: type[Record], **told: Any) -> Record:
-    """A record of which the rest is null."""
-    ours = {"model": "m", "candidate": "a", "control": "b"}
-    return kind(**dict.fromkeys(field.name for field in fields(kind)) | ours | told)
+    """A legal record with these values."""
+    names = [field.name for field in fields(kind)]
+    ours = {name: value for name, value in {"model": "m", "candidate": "a", "control": "b"}.items() if name in names}
+    return kind(**values_of(kind, (JUDGED | MEASURED)[kind].base, ours | told))
 
 
 def test_a_ratio_has_the_number_of_its_block_where_others_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "build", lambda: tmp_path / "build")
-    told = {"contrast": "c", "blocks": 4, "valid_blocks": COUNTED, "ratios": [1.1, 1.3]}
-    made = [
-        filled(ContrastRecord, **told),
-        filled(GuardRecord, **{key: told[key] for key in ("blocks", "valid_blocks", "ratios")}),
-    ]
+    told: dict[str, Any] = {"blocks": 4, "valid_blocks": COUNTED, "ratios": [1.1, 1.3]}
+    made = [filled(ContrastRecord, contrast="c", **told), filled(GuardRecord, **told)]
     blocks = [
-        BlockRecord(model="m", load="busy", block=block, order=["a", "b"], valid=block in COUNTED, faults=[])
+        filled(BlockRecord, load="busy", block=block, valid=block in COUNTED, faults=[{}] * (block not in COUNTED))
         for block in range(4)
     ]
     lines = [
-        filled(MatrixRow, workload=load, comparison="c", ratios=ratios)
-        for load, ratios in (("busy", [1.1, 1.3]), ("calm", [1.1, 1.3]), ("busy", None))
+        filled(MatrixRow, workload=load, comparison="c", **row)
+        for load, row in (("busy", RATIOS), ("calm", RATIOS), ("busy", {**NONE, "verdict": "not run"}))
     ]
-    names = [field.name for field in fields(CompositionRecord)]
     composed = [
-        CompositionRecord(**dict.fromkeys(names) | {"model": "m", "load": load, "valid_blocks": counted, "rhos": rhos})
-        for load, counted, rhos in (("busy", COUNTED, [0.9, 0.8]), ("void", [2], []))
+        filled(CompositionRecord, load="busy", blocks=4, valid_blocks=COUNTED, rhos=[0.9, 0.8]),
+        filled(CompositionRecord, **VOID | {"load": "void", "valid_blocks": [2]}),
     ]
     stages = {
         "composition": Invented(program="composition", records=composed),
@@ -56,7 +57,7 @@ def test_a_ratio_has_the_number_of_its_block_where_others_do_not_count(
     with kassay.read.runs(tmp_path) as found:
         asked = found.sql("SELECT kind, load, block, ratio FROM ratios ORDER BY ALL")
         rows = [tuple(row.values()) for row in asked.rows()]
-    wanted = [("contrast", None), ("guard", None), ("matrix_row", "busy")]
+    wanted = [("contrast", None), ("guard", "x"), ("matrix_row", "busy")]
     assert rows == [
         ("composition", "busy", 1, 0.9),
         ("composition", "busy", 3, 0.8),

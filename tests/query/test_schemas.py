@@ -59,14 +59,19 @@ def test_a_field_that_lacks_and_a_version_that_is_unknown_are_told() -> None:
 
 
 def test_a_number_that_was_not_finite_is_null_and_named() -> None:
-    line = body(upper=math.nan)
-    assert line["upper"] is None and line["nonfinite"] == ["upper: nan"] and not schemas.validate(line)
+    line = body(estimate=math.nan)
+    assert line["estimate"] is None and line["nonfinite"] == ["estimate: nan"] and not schemas.validate(line)
 
 
 def test_o15_what_is_written_every_strict_reader_takes(tmp_path: Path) -> None:
     """O15: no bare NaN, no number or truth value as text, no digit lost; numpy's scalars mean Python's."""
+    of_losses = dict.fromkeys(
+        ("losses", "gains", "power", "true_rate", "native_floor", "native_score", "control_outcomes",
+         "candidate_outcomes")
+    )  # fmt: skip
     written = gate(upper=float("inf"), lower=math.nan, unchanged=np.bool_(True), estimate=np.float32(0.1),
-                   n=np.int64(3), seed=9007199254740993)  # fmt: skip
+                   n=np.int64(3), draws=9, seed=9007199254740993, statistic="relative mean nll",
+                   verdict="unestablished", **of_losses)  # fmt: skip
     writer = Writer(tmp_path / "records.jsonl")
     writer.append(written)
     writer.close()

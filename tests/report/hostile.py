@@ -5,6 +5,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
+from kassay.errors import RecordError
 from kassay.record import Record
 from tests.report.fabricate import FakeRun, records_of
 
@@ -16,15 +17,36 @@ MATCHED = {"recipe", "candidate", "control", "model", "part", "quantity", "mutat
 
 
 def poisoned(record: Record, text: str, kept: Container[str] = MATCHED) -> Record:
-    """The record with `text` appended to every string of it but those `kept`, by which records find each other."""
+    """The record with `text` appended to every string of it but those `kept`, by which records find each other.
+
+    A string that its kind allows no other words for stays as it is.
+    """
+    for name, value in texts(record, text).items():
+        if name not in kept:
+            try:
+                record = dataclasses.replace(record, **{name: value})
+            except RecordError:
+                continue
+    return record
+
+
+def forged(record: Record, text: str) -> Record:
+    """The same with `text` in all strings, those too that allow no such words: as another program writes it."""
+    made = object.__new__(type(record))
+    vars(made).update(vars(record) | texts(record, text))
+    return made
+
+
+def texts(record: Record, text: str) -> dict[str, Any]:
+    """Every string and list of strings of a record, with `text` appended."""
     changed: dict[str, Any] = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
-        if isinstance(value, str) and field.name not in kept:
+        if isinstance(value, str):
             changed[field.name] = value + text
         elif isinstance(value, list) and value and isinstance(value[0], str):
             changed[field.name] = [item + text for item in value]
-    return dataclasses.replace(record, **changed)
+    return changed
 
 
 def swollen_run(root: Path) -> FakeRun:

@@ -31,7 +31,7 @@ PAIR: Any = {"candidate": "int4 each head", "baseline": "torch repeat"}
 VERDICT = FusionVerdict(
     **PAIR, n=4, lowest=0.5, median=2.0, highest=3.93, above_limit=1, covariate="batch x query heads",
     left_out_covariate="batch x query heads", gain_over_batch=228.0, layouts=["16/2", "12/2"], half_batches=[7.0, None],
-    half_spread=None, half_spread_query_heads=1.5, half_spread_kv_heads=1.8, verdict="closest", reason="rms <14> %",
+    half_spread=None, half_spread_query_heads=None, half_spread_kv_heads=None, verdict="closest", reason="rms <14> %",
 )  # fmt: skip
 FIT = FusionFit(
     **PAIR, covariate="batch x query heads", ceiling_rule="one ceiling", n=4, clusters=2, residual_space="log",

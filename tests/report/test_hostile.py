@@ -11,7 +11,7 @@ import pytest
 from kassay.record import Record
 from kassay.report.words import clean
 from tests.report.fabricate import MODELS, STUDY, FakeRun, closing, records_of
-from tests.report.hostile import EVIL, hostile_run, poisoned, swollen_run
+from tests.report.hostile import EVIL, forged, hostile_run, swollen_run
 from tests.report.page import Page
 
 ACTS = "\x00\x1b\u202e\u2066"  # what would act on a terminal or turn text around
@@ -81,8 +81,9 @@ def test_hostile_words_of_verdicts_states_parts_and_laws(tmp_path: Path) -> None
     run = FakeRun(tmp_path)
     for stage in run.stages[:-1]:
         text = EVIL.replace("\ud800", "")
-        run.end(stage.name, records=[poisoned(record, text, kept=()) for record in records_of(stage.name)])
+        run.end(stage.name, records=[forged(record, text) for record in records_of(stage.name)])
     reports = run.rendered()
+    assert "cannot be read" in reports["report.html"]
     page = Page(reports["report.html"])
     assert page.open == [] and "script" not in page.texts and len(page.ids) == len(set(page.ids))
     for name in ("report.html", "report.md", "junit.xml"):

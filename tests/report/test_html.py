@@ -153,7 +153,13 @@ def test_a_newer_schema_is_refused_by_name(fake_run: FakeRun) -> None:
 
 def test_an_escaped_fault_is_shown(fake_run: FakeRun) -> None:
     cases = oracle_records("robust")
-    cases[-1] = dataclasses.replace(cases[-1], caught=False, within=True)  # type: ignore[call-arg]
+    cases[-1] = dataclasses.replace(
+        cases[-1],
+        caught=False,
+        within=True,
+        relative_error=0.0,
+        peak_error=0.0,  # type: ignore[call-arg]
+    )
     fake_run.end("oracle.robust", "rejected", "k8v8-d, layer 1: wrong_fill escaped", records=cases)
     text = Page(fake_run.rendered()["report.html"]).texts["body"][0]
     assert "69 of 70 injected faults" in text and "✗ fails" in text and "wrong_fill escaped" in text

@@ -27,6 +27,7 @@ def test_every_step_is_a_point_and_contexts_have_marks_of_their_own() -> None:
         contexts_tokens=law.contexts_tokens[1:],
         steps_s=law.steps_s[1:],
         residuals=law.residuals[1:],
+        cached_shares=None,
     )
     assert drawing.svg.count("<use ") - step_panel(fewer).svg.count("<use ") == 1
     assert "128 tokens" in drawing.svg and "1,000 tokens" in drawing.svg and "B T" in drawing.svg

@@ -12,6 +12,7 @@ GIT = {
     "ref": "dev",
     "ref_kind": "branch",
     "commit": "c" * 40,
+    "tree": "d" * 40,
     "describe": "v1-0-gccc",
     "submodules": [{"at": "in"}],
     "files": 3,

@@ -75,7 +75,9 @@ def test_answers_are_counted_by_study(reports: dict[str, str]) -> None:
 
 
 def test_a_contradiction_comes_first_with_what_the_inputs_allow(run: FakeRun) -> None:
-    wrong = dataclasses.replace(ANSWERS[-1], figure="late", answer=CONTRADICTED, lowest="1.5", highest="2.5")
+    wrong = dataclasses.replace(
+        ANSWERS[-1], figure="late", answer=CONTRADICTED, derivation="mean", derived="2", lowest="1.5", highest="2.5"
+    )
     run.end("published", "rejected", "contradicted: late", records=[*ANSWERS[:-1], wrong])
     (found,) = findings(run.report())
     assert "1 contradicted" in found.text and " Contradicted: late; consistent within input rounding: 72b" in found.text

@@ -155,5 +155,5 @@ def test_the_curve_ends_at_the_share_that_succeeded() -> None:
     assert "2 failed or empty requests of 10" in made.label and "2 of 10 bad" in made.svg
     assert made.svg == latency_figure("closed", requests, style_of).svg
     assert made.svg != latency_figure("closed", requests[:8], style_of).svg
-    pilot = [replace(one, status="failed") for one in requests]
+    pilot = [replace(one, status="failed", error="stalled", detail="no byte") for one in requests]
     assert "10 of 10 bad" in latency_figure("closed", pilot, style_of).svg

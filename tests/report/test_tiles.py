@@ -26,11 +26,11 @@ def gate(**changed: object) -> GateRecord:
 @pytest.mark.parametrize(
     ("numbers", "used"),
     [
-        ({"decides": "upper", "upper": 0.03, "margin": 0.015}, 2.0),
+        ({"decides": "upper", "upper": 0.03, "margin": 0.015, "verdict": "unestablished"}, 2.0),
         ({"decides": "lower", "lower": -0.01, "margin": -0.02}, 0.5),
-        ({"decides": "lower", "lower": 0.01, "margin": -0.02}, 0.0),
-        ({"decides": "lower", "lower": -0.01, "margin": 0.0}, None),
-        ({"decides": "upper", "upper": float("nan"), "margin": 0.01}, None),
+        ({"decides": "lower", "lower": 0.01, "upper": 0.02, "margin": -0.02}, 0.0),
+        ({"decides": "lower", "lower": -0.01, "margin": 0.0, "verdict": "unestablished"}, None),
+        ({"decides": "upper", "upper": float("nan"), "margin": 0.01, "verdict": "unestablished"}, None),
     ],
 )
 def test_share_of_a_margin(numbers: dict[str, object], used: float | None) -> None:
@@ -62,8 +62,8 @@ def test_items_are_all_counted(full_run: FakeRun) -> None:
 
 
 def test_one_lost_item_is_seen(fake_run: FakeRun) -> None:
-    lost = gate(n=100_000, losses=1, gains=0, control_outcomes=None, native_score=1.0)
-    fake_run.end("certify", records=[lost, gate(gate="nll", losses=None, gains=None, native_score=None)])
+    lost = gate(n=100_000, losses=1, gains=0, control_outcomes={"wrong": 0}, native_score=1.0, unchanged=False)
+    fake_run.end("certify", records=[lost, next(one for one in GATES if one.losses is None)])
     (one,) = transitions(fake_run.report())
     assert one.counts == (99_999, 1, 0, 0)
     red = re.search(r'width="([\d.]+)" height="12" fill="var\(--bad\)"', transition_panel("retrieval", [one]).svg)
@@ -92,10 +92,11 @@ def test_latencies_leave_out_blocks_that_do_not_count(fake_run: FakeRun) -> None
     cells = [record for record in timing_records() if isinstance(record, TimingCell) and not record.pilot]
     blocks = sorted({cell.block for cell in cells})
     judged = [
-        BlockRecord(model="robust", load=cells[0].load, block=block, order=[], valid=block not in out, faults=[])
+        BlockRecord(model="robust", load=cells[0].load, block=block, order=[], valid=block not in out,
+                    faults=[{"rule": "stamps"}] if block in out else [])
         for out in (blocks[:2], blocks)
         for block in blocks
-    ]
+    ]  # fmt: skip
     fake_run.end("contrast", records=judged[: len(blocks)])
     (times,) = times_of(fake_run.report()).values()
     assert len(times["native"]) == 2 * (len(blocks) - 2)

@@ -9,6 +9,8 @@ import pytest
 from kassay.kinds.probe import ProbeArm
 from kassay.kinds.verdict import CertificateRecord, GateRecord
 from kassay.report.unrun import coverage_line, unrun_rows, unrun_section
+from tests.kinds.case import Values
+from tests.kinds.judged import NONE
 from tests.report.fabricate import RECIPES, STUDY, FakeRun, certify_records, contrast_records, memory_records
 from tests.report.page import Page
 
@@ -60,16 +62,17 @@ def test_a_stage_that_passed_and_left_a_row_out_is_found(fake_run: FakeRun) -> N
     assert {row[3] for row in unrun_rows(report)} == {"the stage left no record of it"}
 
 
-@pytest.mark.parametrize("word", ["not run", "invalidated"])
-def test_reasons_are_those_of_the_stage_or_of_the_record(fake_run: FakeRun, word: str) -> None:
+@pytest.mark.parametrize(("word", "numbers"), [("not run", NONE), ("invalidated", {"needed_blocks": 13})])
+def test_reasons_are_those_of_the_stage_or_of_the_record(fake_run: FakeRun, word: str, numbers: Values) -> None:
     fake_run.full()
     fake_run.end("saturation", "blocked", "`sweep` was unmet", records=[])
     records = contrast_records({"k16v8-f": 0.93, "k8v8-f": 0.88})
-    records[1] = dataclasses.replace(records[1], verdict=word, reason="no block of it counts")  # type: ignore[call-arg]
+    told = {"verdict": word, "reason": "no block of it counts", **numbers}
+    records[1] = dataclasses.replace(records[1], **told)
     fake_run.end("contrast", records=records)
-    told = {row[1]: (row[2], row[3]) for row in unrun_rows(fake_run.report())}
-    assert told["K8/V8 fixed against K16/V16 native"] == (word, "no block of it counts")
-    assert told["K16/V8 fixed at 128 tokens"] == ("not run", "saturation: blocked (`sweep` was unmet)")
+    rows = {row[1]: (row[2], row[3]) for row in unrun_rows(fake_run.report())}
+    assert rows["K8/V8 fixed against K16/V16 native"] == (word, "no block of it counts")
+    assert rows["K16/V8 fixed at 128 tokens"] == ("not run", "saturation: blocked (`sweep` was unmet)")
 
 
 def test_a_recipe_that_the_model_cannot_have_is_ineligible(fake_run: FakeRun) -> None:

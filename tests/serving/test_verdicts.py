@@ -28,8 +28,17 @@ def evidence(factor: float = 0.8, **changes: Any) -> Evidence:
     """Six blocks; the candidate takes `factor` of the control's time, and `changes` are those of its block 2."""
     loads = [served(block, "native", 1.0 + 0.01 * block) for block in range(6)]
     loads += [served(block, "k16v8-f", factor * (1.0 + 0.01 * block)) for block in range(6)]
-    loads = [replace(one, **changes) if (one.arm, one.block) == ("k16v8-f", 2) else one for one in loads]
+    loads = [changed(one, changes) if (one.arm, one.block) == ("k16v8-f", 2) else one for one in loads]
     return Evidence(loads=tuple(loads), servers=(), orders=ORDERS)
+
+
+def changed(made: ServedLoad, changes: dict[str, Any]) -> ServedLoad:
+    """The load with other values; what failed or was empty did not complete, and has no times."""
+    failed = changes.get("failed", 0)
+    done = made.requests - failed - changes.get("empty", 0)
+    told = {name: getattr(made, name) | {"n": done} for name in ("ttft_s", "tpot_s", "latency_s")}
+    told |= {"completed": done, "errors": {"stalled": failed} if failed else {}}
+    return replace(made, **{**told, **({} if done else {"output_tokens": 0}), **changes})
 
 
 def decided(found: Evidence, certificates: dict[str, str] = CERTIFIED) -> ServingContrast:
@@ -63,7 +72,7 @@ def test_one_failed_or_empty_request_disqualifies(changes: dict[str, int]) -> No
 
 def test_a_failure_of_the_control_disqualifies_too() -> None:
     found = evidence()
-    loads = tuple(replace(one, failed=2) if (one.arm, one.block) == ("native", 0) else one for one in found.loads)
+    loads = tuple(changed(one, {"failed": 2}) if (one.arm, one.block) == ("native", 0) else one for one in found.loads)
     assert decided(replace(found, loads=loads)).verdict == "no confirmed gain"
 
 
@@ -87,7 +96,9 @@ def test_a_server_that_died_invalidates_its_comparisons() -> None:
     fields |= {"arm": "native", "pilot": False, "argv_sha256": "", "ready_s": 1.0, "stopped_by": "itself"}
     run = ServerRun(**fields, died=True, load_before=0.0, load_after=0.0)
     assert decided(replace(evidence(), servers=(run,))).verdict == "invalidated"
-    assert decided(replace(evidence(), servers=(replace(run, died=False),))).verdict == "gain confirmed"
+    assert (
+        decided(replace(evidence(), servers=(replace(run, died=False, stopped_by="TERM"),))).verdict == "gain confirmed"
+    )
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ def certified(candidate: str, verdict: str, **changes: Any) -> CertificateRecord
     given: dict[str, Any] = {
         "study": "tiny", "model": "toy", "comparison": candidate, "objective": "kept", "control": "native",
         "candidate": candidate, "gates": ["sums"], "alpha": 0.05, "family_alpha": None, "slots": 1,
-        "quality_sha256": "x", "verdict": verdict, "failed_gates": [], "open_gates": [], "expected": None,
+        "quality_sha256": "x", "verdict": verdict, "failed_gates": ["sums"] if verdict == "fails" else [],
+        "open_gates": ["sums"] if verdict in ("unestablished", "ineligible") else [], "expected": None,
         "as_expected": None,
     }  # fmt: skip
     return CertificateRecord(**{**given, **changes})

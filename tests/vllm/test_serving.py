@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -114,6 +115,8 @@ def test_both_arms_are_served_attested_and_counted(serve: Callable[..., Served])
     assert servers[0].routes is None and servers[0].fallbacks is None
     assert (servers[1].routes, servers[1].fallbacks) == ({"decode": count, "fresh": count}, 0)
     assert servers[1].replays == {"1": count}
+    assert [one.attested_before for one in servers] == [asdict(one) for one in engines], "both attestations, whole"
+    assert [(one.attested_after, one.changed) for one in servers] == [(one.attested_before, []) for one in servers]
     told = stage.receipt()
     assert told["effective"]["k16v8-d"]["values"] == "e4m3fn" and told["effective"]["native"]["values"] == "fp16"
     assert "kassay/backend/vllm_serve_worker.py" in told["code"], "the worker's own code is the stage's too"
@@ -147,7 +150,7 @@ FAULTS = {
     "cached": "prompt tokens came from a cache",
     "fallback": "prefills took the fallback",
     "miscount": "output tokens, its clients were told",
-    "changed": "its engine changed `flash_attention`",
+    "changed": "its engine changed `flash_attention` from 3 to 2",
 }
 
 
@@ -158,6 +161,10 @@ def test_what_a_server_did_otherwise_makes_its_loads_invalid(fault: str, serve: 
     assert any(FAULTS[fault] in one for one in said["k16v8-d"]), said
     if fault == "fallback":
         assert said["native"] == []
+    if fault == "changed":
+        seen = [(one.attested_before["flash_attention"], one.attested_after["flash_attention"], one.changed)
+                for one in stage.of(VllmServer)]  # fmt: skip
+        assert seen == [(3, 2, ["flash_attention"])] * 2
     assert recounted(stage) == []
     path = stage.directory / paths.RECORDS
     lines = [json.loads(line) for line in path.read_text().splitlines()]
