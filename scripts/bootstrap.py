@@ -35,6 +35,17 @@ def of_another_tree(venv):
     return owner if owner != str(ROOT) and (Path(owner or venv) / "scripts" / "bootstrap.py").exists() else ""
 
 
+def make_empty(venv, uv):
+    """Put an environment without packages in the place of ours, never in that of other things."""
+    if venv.exists() and not (venv / MARK).exists() and any(venv.iterdir()):
+        fail(f"{venv} holds other things than an environment; it is left as it is\nhint: name another VENV")
+    shutil.rmtree(venv, ignore_errors=True)
+    venv.mkdir(parents=True)
+    (venv / MARK).write_text(f"{ROOT}\n")
+    made = [uv, "venv", "--allow-existing", "-q", "-p", sys.executable] if uv else [sys.executable, "-m", "venv"]
+    call(*made, venv)
+
+
 def main():
     """Create, fill, import, stamp."""
     if sys.version_info < LEAST:
@@ -52,30 +63,10 @@ def main():
         if owner := of_another_tree(venv):
             fail(f"{venv} is the environment of {owner}; it is left as it is\nhint: name another VENV")
         if not theirs:
-            if venv.exists() and not (venv / MARK).exists() and any(venv.iterdir()):
-                fail(f"{venv} holds other things than an environment; it is left as it is\nhint: name another VENV")
-            shutil.rmtree(venv, ignore_errors=True)
-            venv.mkdir(parents=True)
-            (venv / MARK).write_text(f"{ROOT}\n")
-            call(
-                *(
-                    [uv, "venv", "--allow-existing", "-q", "-p", sys.executable, venv]
-                    if uv
-                    else [sys.executable, "-m", "venv", venv]
-                )
-            )
+            make_empty(venv, uv)
         if not uv:
-            call(
-                python,
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--disable-pip-version-check",
-                "-c",
-                ROOT / "constraints.txt",
-                "uv",
-            )
+            pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
+            call(*pip, "-c", ROOT / "constraints.txt", "uv")
             uv = venv / "bin" / "uv"
         call(uv, "pip", "install", "-q", "-p", python, "-c", ROOT / "constraints.txt", "-e", str(ROOT) + extra)
         call(python, "-c", "import kassay.cli, kconfiglib, hydra, git")

@@ -13,7 +13,7 @@ On the fused backend the code under test is our kernels, in pages (kassay.backen
 shares a prefix, its route (kassay.backend.cartridge_cases).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kassay.backend.kernel_operands import Given
 
 SPLIT = "calibration"
+Parts = Mapping[tuple[int, str], np.ndarray]  # (layer, part) -> what a cache holds of it
 FEWEST_RETRIEVAL_TOKENS = 1 + retrieval.EVALUATION_RECORDS * retrieval.RECORD_CHARACTERS + 1
 
 
@@ -138,25 +139,17 @@ def layers(
     key_bias: KeyBias | None,
 ) -> Iterator[Layer]:
     """The layers of one pass, one at a time."""
-    held = {(storage.layer, storage.part): in_use(storage) for storage in cache.storages()}
+    held: Parts = {(storage.layer, storage.part): in_use(storage) for storage in cache.storages()}
     for index, (there, (k_BGSD, v_BGSD)) in enumerate(zip(reads, context.operands, strict=True)):
         read = there.on_host()
-        offset = rotated(cache, index)
         k_scale, v_scale = (fixed_scale(recipe, scales, part, index) for part in ("key", "value"))
-        keys = whole(recipe, k_BGSD, read.new_k_BGTD)
-        values = whole(recipe, v_BGSD, read.new_v_BGTD)
+        keys, values = whole(recipe, k_BGSD, read.new_k_BGTD), whole(recipe, v_BGSD, read.new_v_BGTD)
         writes = (context.tokens, keys.shape[2] - context.tokens)
         expected = {
-            "keys": quantized(recipe, recipe.key_format, keys, writes, k_scale, offset),
+            "keys": quantized(recipe, recipe.key_format, keys, writes, k_scale, rotated(cache, index)),
             "values": quantized(recipe, recipe.value_format, values, writes, v_scale),
         }
-        stored = Stored(
-            keys=found_component(held, index, "key", expected["keys"], v_scale),
-            values=found_component(held, index, "value", expected["values"], k_scale),
-            q_BHTD=read.q_BHTD.numpy(),
-            first_query=context.tokens,
-            causal=True,
-        )
+        stored = stored_of(held, index, expected, (k_scale, v_scale), read.q_BHTD.numpy(), context.tokens)
         seen_TS = capture.seen(read.q_BHTD.shape[2], read.k_BGSD.shape[2], context.tokens, True)
         wanted = oracle.reference_of(stored)
         own, found = of_pass(stored, read, compute) if compute in oracle.ROUNDING else (wanted, {})
@@ -227,9 +220,25 @@ def whole(recipe: Recipe, context_BGSD: torch.Tensor, chunk_BGTD: torch.Tensor) 
     return np.concatenate([as_numpy(context_BGSD), chunk_BGTD.float().numpy().astype(sixteen)], axis=2)
 
 
-def found_component(
-    held: dict[tuple[int, str], np.ndarray], layer: int, part: str, expected: Component, other: np.ndarray | None
-) -> Component:
+def stored_of(
+    held: Parts,
+    layer: int,
+    expected: dict[str, Component],
+    fixed: tuple[np.ndarray | None, np.ndarray | None],
+    q_BHTD: np.ndarray,
+    first_query: int,
+) -> Stored:
+    """What attention of one layer reads; `fixed` are the calibrated scales of keys and values."""
+    return Stored(
+        keys=found_component(held, layer, "key", expected["keys"], fixed[1]),
+        values=found_component(held, layer, "value", expected["values"], fixed[0]),
+        q_BHTD=q_BHTD,
+        first_query=first_query,
+        causal=True,
+    )
+
+
+def found_component(held: Parts, layer: int, part: str, expected: Component, other: np.ndarray | None) -> Component:
     """What the cache holds of one component; `other` is the calibrated scale of the other one."""
     scale = None if expected.scale is None else held[layer, f"{part}_scales"]
     return replace(expected, data_BGSD=held[layer, f"{part}s"], scale=scale, other_scale=other)

@@ -81,14 +81,7 @@ class Decoder:
         self.prefix = prefix
         if prefix is not None:
             check_room(prefix, geometry.layers, self.shape, weights.embedding.dtype, device)
-        pages = plan.pages or plan.batch * -(-plan.row_tokens // plan.page_tokens)
-        pool = PagedShape(
-            pages=pages, page_tokens=plan.page_tokens, kv_heads=geometry.kv_heads, head_dim=geometry.head_dim
-        )  # fmt: skip
-        self.cache = PagedCache(
-            recipe, pool, geometry.layers, device, scales, rows=plan.batch, row_tokens=plan.row_tokens,
-            shared=plan.shared,
-        )  # fmt: skip
+        self.cache = empty_cache(weights, recipe, plan, scales)
         self.step = Step(weights, self.cache, self.host, turns_of(geometry, positions, device)[before:], prefix)
         self.ids_B = torch.zeros(plan.batch, dtype=torch.int64, device=device)
         self.rows_B = torch.arange(plan.batch, dtype=torch.int32, device=device)
@@ -272,6 +265,19 @@ class Decoder:
         self.steps = 0
         self.at_1.zero_()
         return found
+
+
+def empty_cache(weights: Weights, recipe: Recipe, plan: Plan, scales: Scales | None) -> PagedCache:
+    """The pages of all layers and rows."""
+    geometry = weights.geometry
+    pages = plan.pages or plan.batch * -(-plan.row_tokens // plan.page_tokens)
+    pool = PagedShape(
+        pages=pages, page_tokens=plan.page_tokens, kv_heads=geometry.kv_heads, head_dim=geometry.head_dim
+    )  # fmt: skip
+    return PagedCache(
+        recipe, pool, geometry.layers, weights.embedding.device, scales, rows=plan.batch, row_tokens=plan.row_tokens,
+        shared=plan.shared,
+    )  # fmt: skip
 
 
 def folded_scales(weights: Weights, seed: int = 0) -> Scales:

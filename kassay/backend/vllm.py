@@ -121,9 +121,8 @@ class Engine:
 
         if any(scripts) and self._teacher is None:
             self._teacher = Teacher(reach(self.worker, "model_runner"))
-
-        left = sorted(range(len(prompts)), key=lambda index: (arrivals or [0] * len(prompts))[index])
         due = list(arrivals or [0] * len(prompts))
+        left = sorted(range(len(prompts)), key=lambda index: due[index])
         found: dict[int, Progress] = {}
         self.scheduled, before = Scheduled(), self._plug_in()
         self.served_together = len(prompts)
@@ -137,12 +136,7 @@ class Engine:
                 script = scripts[index] if scripts else ()
                 asked = sampling_arguments(tokens, forced=forced, stops=stops, script=script, scored=scored)
                 self._submit(index, prompts[index], asked)
-            outputs = self.engine.step()
-            step_ns.append(time.monotonic_ns())
-            for output in outputs:
-                note(found[int(output.request_id)], output, len(step_ns) - 1, step_ns[-1])
-            if between is not None:
-                between(len(step_ns) - 1)
+            self._step(found, step_ns, between)
         torch.cuda.synchronize()
         ended_ns = time.monotonic_ns()
         rows = [found[index] for index in range(len(prompts))]
@@ -153,10 +147,16 @@ class Engine:
             ended_ns=ended_ns, step_ns=step_ns, replays=replays, fallbacks=fallbacks, **vars(self.scheduled),
         )  # fmt: skip
         requests = [self._request(index, row, repetition, warmup) for index, row in enumerate(rows)]
-        return Served(
-            span=span, requests=requests, outputs=[row.tokens for row in rows],
-            losses=[row.losses for row in rows] if scored else [],
-        )  # fmt: skip
+        losses = [row.losses for row in rows] if scored else []
+        return Served(span=span, requests=requests, outputs=[row.tokens for row in rows], losses=losses)
+
+    def _step(self, found: dict[int, Progress], step_ns: list[int], between: Any) -> None:
+        outputs = self.engine.step()
+        step_ns.append(time.monotonic_ns())
+        for output in outputs:
+            note(found[int(output.request_id)], output, len(step_ns) - 1, step_ns[-1])
+        if between is not None:
+            between(len(step_ns) - 1)
 
     def _submit(self, index: int, prompt: Sequence[int], asked: dict[str, Any]) -> None:
         from vllm import SamplingParams

@@ -54,11 +54,7 @@ def engine_record(worker: Any, arm: str) -> VllmEngine:
     if not layers:
         raise KassayError("the engine has no attention layer with a cache")
     pools = [pool for layer in layers.values() for pool in tensors_of(layer)]
-    kinds = {(type_name(layer.attn_backend), type(layer.impl).__name__, formats(layer)) for layer in layers.values()}
-    shapes = {tuple((pool.shape, pool.dtype) for pool in tensors_of(layer)) for layer in layers.values()}
-    if len(kinds) > 1 or len(shapes) > 1:
-        raise KassayError(f"the engine's layers are not alike: {sorted(map(str, kinds))}")
-    backend, implementation, (keys, values, policy) = kinds.pop()
+    backend, implementation, (keys, values, policy) = kind_of(layers)
     storages = {pool.untyped_storage().data_ptr(): pool.untyped_storage().nbytes() for pool in pools}
     blocks, tokens = config.cache_config.num_gpu_blocks, config.cache_config.block_size
     compilation, compiled = config.compilation_config, compiled_modules(worker.get_model())
@@ -96,6 +92,15 @@ def engine_record(worker: Any, arm: str) -> VllmEngine:
         cuts={} if state is None or state.plans is None else shown_cuts(state.plans.cuts()),
         events=[] if state is None else list(state.events),
     )
+
+
+def kind_of(layers: dict[int, Any]) -> tuple[str, str, tuple[str, str, str]]:
+    """Backend, implementation and formats of all layers. Raises KassayError for layers that differ."""
+    kinds = {(type_name(layer.attn_backend), type(layer.impl).__name__, formats(layer)) for layer in layers.values()}
+    shapes = {tuple((pool.shape, pool.dtype) for pool in tensors_of(layer)) for layer in layers.values()}
+    if len(kinds) > 1 or len(shapes) > 1:
+        raise KassayError(f"the engine's layers are not alike: {sorted(map(str, kinds))}")
+    return kinds.pop()
 
 
 def lacks(asked: Asked, found: VllmEngine) -> list[str]:

@@ -28,6 +28,8 @@ LAST_ROWS = 4  # of a fresh prompt: each costs a pass over all its tokens
 SIGN = 0x80
 
 Array = npt.NDArray[Any]
+Undo = Callable[[], None]
+Plant = Callable[[torch.Tensor, torch.Tensor], Undo]  # into a table and lengths, or into the pool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +142,7 @@ class Oracle:
         data[0] ^= SIGN
         return self.record("a byte of a value", checks[0].count, checks[0].differing, 0.0, planted=True)
 
-    def faults(self, count: int) -> Iterator[tuple[str, Callable[[torch.Tensor, torch.Tensor], Callable[[], None]]]]:
+    def faults(self, count: int) -> Iterator[tuple[str, Plant]]:
         """Name and what plants it in a table and lengths or in the pool, giving back what undoes it."""
         layer = self.cache.layer
         lengths = self.kept("decode", count, "lengths").cpu()
@@ -151,37 +153,18 @@ class Oracle:
         others = [int(table[row, 0]) for row in range(count) if row != b and lengths[row] > 0]
         other = others[0] if others else 0  # vLLM's null block
 
-        def flipped(side: str) -> Callable[[torch.Tensor, torch.Tensor], Callable[[], None]]:
-            def plant(_table: torch.Tensor, _ends: torch.Tensor) -> Callable[[], None]:
-                row = getattr(layer, side).data_PSHW[page, place]
-                before = row.clone()
-                if row.dtype == torch.uint8:
-                    row ^= SIGN
-                else:
-                    row.neg_()
-                return lambda: restore(row, before)
-
-            return plant
-
-        def scaled(_table: torch.Tensor, _ends: torch.Tensor) -> Callable[[], None]:
-            plane = layer.values
-            scale = plane.scale if plane.scale_PHSG is None else plane.scale_PHSG[page]
-            before = scale.clone()
-            scale.mul_(1.5)
-            return lambda: restore(scale, before)
-
-        def one_less(_table: torch.Tensor, ends: torch.Tensor) -> Callable[[], None]:
+        def one_less(_table: torch.Tensor, ends: torch.Tensor) -> Undo:
             ends[b] -= 1
             return lambda: None
 
-        def other_page(table: torch.Tensor, _ends: torch.Tensor) -> Callable[[], None]:
+        def other_page(table: torch.Tensor, _ends: torch.Tensor) -> Undo:
             table[b, at // 16] = other
             return lambda: None
 
-        yield "signs of a value", flipped("values")
-        yield "signs of a key", flipped("keys")
+        yield "signs of a value", lambda _table, _ends: flipped(layer.values.data_PSHW[page, place])
+        yield "signs of a key", lambda _table, _ends: flipped(layer.keys.data_PSHW[page, place])
         if BITS[self.cache.format.recipe.value_format] < 16:
-            yield "a value scale", scaled
+            yield "a value scale", lambda _table, _ends: scaled(layer.values, page)
         yield "one token less", one_less
         yield "another page in the table", other_page
 
@@ -190,6 +173,24 @@ class Oracle:
         k, _ = self.sequence(table_X, length)
         q = array(self.kept("decode", count, "q"))[b, 0]
         return int(np.argmax(k[:, 0] @ q))
+
+
+def flipped(row: torch.Tensor) -> Undo:
+    """Turn the signs of a row of a pool; what turns them back."""
+    before = row.clone()
+    if row.dtype == torch.uint8:
+        row ^= SIGN
+    else:
+        row.neg_()
+    return lambda: restore(row, before)
+
+
+def scaled(plane: Any, page: int) -> Undo:
+    """Stretch the scales of a page, or the fixed one; what undoes it."""
+    scale = plane.scale if plane.scale_PHSG is None else plane.scale_PHSG[page]
+    before = scale.clone()
+    scale.mul_(1.5)
+    return lambda: restore(scale, before)
 
 
 def restore(target: torch.Tensor, before: torch.Tensor) -> None:
