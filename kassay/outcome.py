@@ -55,6 +55,12 @@ class Outcome:
             raise RunError(f"stage `{self.stage}`: its duration or attempt is no number")
         if (self.word == "passed") != (self.reason == ""):
             raise RunError(f"stage `{self.stage}`: outcome `{self.word}` with reason `{self.reason}`")
+        left = [name for name in ("metrics", "artifacts", "grant") if getattr(self, name)]
+        if self.attempt == 0 and (left or self.word in ("passed", "rejected")):
+            raise RunError(
+                f"stage `{self.stage}`: it was not started (attempt 0) and is `{self.word}` with "
+                f"{', '.join(left) or 'nothing'}, allowed are unmet, blocked or crashed without any of them"
+            )
 
     @property
     def usable(self) -> bool:

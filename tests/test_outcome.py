@@ -48,6 +48,34 @@ def test_a_word_needs_its_reason(word: str, reason: str) -> None:
         made(word=word, reason=reason)
 
 
+UNSTARTED: dict[str, Any] = {"word": "blocked", "reason": "x", "attempt": 0, "metrics": {}, "artifacts": {}}
+
+
+@pytest.mark.parametrize("word", ["unmet", "blocked", "crashed"])
+def test_a_stage_that_was_not_started_has_a_word_and_no_results(word: str) -> None:
+    assert made(**UNSTARTED | {"word": word}).attempt == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"word": "passed", "reason": ""}, "is `passed` with nothing"),
+        ({"word": "rejected"}, "is `rejected` with nothing"),
+        ({"metrics": {"loss": 0.5}}, "is `blocked` with metrics"),
+        ({"artifacts": {"out": Artifact(file="o", sha256="0", bytes=3)}}, "is `blocked` with artifacts"),
+        ({"grant": {"cpus": 1}}, "is `blocked` with grant"),
+    ],
+)
+def test_what_was_not_started_left_nothing(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    with pytest.raises(RunError, match=said):
+        made(**UNSTARTED | other)
+    body = {"schema": outcome.SCHEMA, **made(**UNSTARTED).body(), **other}
+    body["artifacts"] = {name: vars(one) for name, one in body["artifacts"].items()}
+    (tmp_path / paths.OUTCOME).write_text(json.dumps(body))
+    with pytest.raises(RunError, match=f"not a readable outcome: .*{said}"):
+        outcome.load(tmp_path)
+
+
 @pytest.mark.parametrize("word", ["rejected", "unmet", "blocked", "crashed"])
 def test_only_passed_is_usable(word: str) -> None:
     assert not made(word=word, reason="x").usable
