@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kassay.stats import InvalidData
@@ -67,6 +67,7 @@ def test_step_down_with_a_running_maximum() -> None:
     assert all(math.isclose(x, y) for x, y in zip(got, [0.06, 0.04, 0.06, 0.06], strict=True))
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=12))
 def test_adjusting_never_lowers_a_p_and_keeps_the_order(p_values: list[float | None]) -> None:
     got = adjusted({str(index): p for index, p in enumerate(p_values)})
