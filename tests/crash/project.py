@@ -108,6 +108,7 @@ class DrivenProject:
         self.results = root / "results"
         self.token = secrets.token_hex(8)
         self.gates = root / "gates"
+        self.drivers: list[Driver] = []
         for folder in (self.gates, root / "tmp"):
             folder.mkdir()
         (root / "workflows" / "toy").mkdir()
@@ -138,7 +139,8 @@ class DrivenProject:
 
     def start(self, *words: str, under: tuple[str, ...] = (), **environment: str) -> Driver:
         """Start `kassay run` with these words, `under` another command that becomes it."""
-        return Driver(self.root, ("run", *words), self.environment(**environment), under)
+        self.drivers.append(Driver(self.root, ("run", *words), self.environment(**environment), under))
+        return self.drivers[-1]
 
     def kassay(self, *words: str) -> Done:
         """Another verb, to its end."""
@@ -232,7 +234,9 @@ class DrivenProject:
             shutil.rmtree(folder, ignore_errors=True)
 
     def end(self) -> None:
-        """After a test: kill what a failure left, by its number."""
+        """After a test: kill what a failure left, by its number, and wait for the drivers among it."""
+        for driver in self.drivers:
+            driver.kill()
         for pid in self.processes():
             try:
                 os.kill(pid, signal.SIGKILL)
