@@ -83,9 +83,9 @@ start_accounting() {
   start mariadbd mariadbd --no-defaults --user=root --datadir="$folder/mysql" --socket="$folder/mysql.sock" \
     --pid-file="$folder/mariadbd.pid" --bind-address=127.0.0.1 --port="$port" --skip-grant-tables --skip-log-bin \
     --innodb-log-file-size=8M --innodb-buffer-pool-size=32M --innodb-flush-log-at-trx-commit=0 --performance-schema=OFF
-  wait_for 30 mariadbd test -S "$folder/mysql.sock"
+  wait_for 120 mariadbd test -S "$folder/mysql.sock"
   start slurmdbd env SLURM_CONF="$SLURM_CONF" slurmdbd -D
-  wait_for 30 slurmdbd sacctmgr -n list cluster
+  wait_for 120 slurmdbd sacctmgr -n list cluster
   sacctmgr -n list cluster format=cluster | grep -qw mini || sacctmgr -i add cluster mini >/dev/null
 }
 
@@ -98,14 +98,14 @@ configure
 export SLURM_CONF=$folder/slurm.conf
 start munged munged --foreground --force --key-file="$folder/munge.key" --socket="$folder/munge.socket" \
   --pid-file="$folder/munged.pid" --log-file="$folder/munged.log" --seed-file="$folder/munge.seed"
-wait_for 10 munged munge -n --socket="$folder/munge.socket"
+wait_for 60 munged munge -n --socket="$folder/munge.socket"
 start_accounting
 start slurmctld slurmctld -D -f "$SLURM_CONF"
-wait_for 30 slurmctld scontrol ping
+wait_for 120 slurmctld scontrol ping
 for node in n1 n2; do start "slurmd.$node" slurmd -D -f "$SLURM_CONF" -N "$node"; done
 for node in $(sinfo -h -N -p debug -t down,drain -o %N | sort -u); do
   scontrol update nodename="$node" state=resume 2>/dev/null || true # an earlier failure left it so
 done
-wait_for 45 "both nodes" all_idle
+wait_for 120 "both nodes" all_idle
 say "up in $SECONDS s; source $folder/env"
 echo "$folder"

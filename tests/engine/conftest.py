@@ -24,7 +24,7 @@ class Mini:
 
     def repair(self) -> None:
         """Bring back what a test has killed."""
-        subprocess.run([SCRIPTS / "start.sh", self.folder], check=True, capture_output=True, timeout=120)
+        subprocess.run([SCRIPTS / "start.sh", self.folder], check=True, capture_output=True, timeout=600)
 
     def pid(self, daemon: str) -> int:
         """The process of a daemon, as `slurmd.n1`."""
@@ -44,7 +44,7 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mini]:
     if os.geteuid() != 0:
         pytest.skip("only root can start a Slurm cluster")
     folder = tmp_path_factory.mktemp("slurm")
-    done = subprocess.run([SCRIPTS / "start.sh", folder], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([SCRIPTS / "start.sh", folder], capture_output=True, text=True, timeout=600, check=False)
     try:
         assert done.returncode == 0, done.stderr
         with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +52,7 @@ def mini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mini]:
             patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
             yield Mini(folder=folder)
     finally:
-        subprocess.run([SCRIPTS / "stop.sh", folder], check=False, capture_output=True, timeout=120)
+        subprocess.run([SCRIPTS / "stop.sh", folder], check=False, capture_output=True, timeout=600)
 
 
 FAKES = {

@@ -117,7 +117,7 @@ def term_put_off() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until something is so."""
     deadline = time.monotonic() + seconds
     while not condition():

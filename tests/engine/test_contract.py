@@ -25,7 +25,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 def all_ended(engine: Engine, count: int) -> dict[str, Ended]:
     """Poll until so many jobs have ended; none is told twice."""
     ended: list[Ended] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while len(ended) < count:
         assert time.monotonic() < deadline, f"only {ended} ended"
         ended += engine.poll()
@@ -110,7 +110,7 @@ def test_no_process_of_a_job_is_left(engine: Engine, tmp_path: Path) -> None:
         pytest.skip("the fake starts none")
     done, slow, late = (
         job(tmp_path, stage, spawn=True, seconds=seconds, timeout_s=timeout_s, deaf=stage == "late")
-        for stage, seconds, timeout_s in (("done", 0.0, 60.0), ("slow", 600.0, 600.0), ("late", 600.0, 2.0))
+        for stage, seconds, timeout_s in (("done", 0.0, 60.0), ("slow", 600.0, 600.0), ("late", 600.0, 4.0))
     )
     for each in (done, slow):
         start(engine, each)

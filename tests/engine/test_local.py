@@ -57,7 +57,7 @@ def shell(directory: Path, stage: str, body: str, **asked: Any) -> Job:
     return replace(job(directory, stage, **asked), argv=("/bin/sh", "-c", body))
 
 
-def ends(engine: LocalEngine, count: int = 1, seconds: float = 30.0) -> dict[str, Ended]:
+def ends(engine: LocalEngine, count: int = 1, seconds: float = 120.0) -> dict[str, Ended]:
     """Poll until so many have ended."""
     found: list[Ended] = []
     deadline = time.monotonic() + seconds

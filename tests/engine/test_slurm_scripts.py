@@ -13,7 +13,7 @@ DAEMONS = ("munged", "slurmctld", "slurmd.n1", "slurmd.n2")
 
 def call(script: str, folder: Path) -> str:
     """What a script says on standard output."""
-    done = subprocess.run([SCRIPTS / script, folder], check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([SCRIPTS / script, folder], check=True, capture_output=True, text=True, timeout=600)
     return done.stdout
 
 
