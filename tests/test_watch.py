@@ -18,7 +18,7 @@ import pytest
 from kassay import lock, paths, watch
 from kassay.errors import RecordError, RunError
 from kassay.watch import told
-from kassay.watch.logs import follow
+from kassay.watch.logs import Tail, follow
 from kassay.watch.view import View
 from tests.commandline import kassay
 from tests.conftest import Project
@@ -359,6 +359,25 @@ def test_logs_go_on_in_the_directory_of_the_next_attempt(project: Project, tmp_p
     ]
     assert process.wait(120) == reader.returncode == 0
     process.communicate()
+
+
+def test_what_an_attempt_writes_between_two_looks_at_its_log_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, asked = tmp_path / paths.STDOUT, Tail.replaced
+    log.write_text("begin\n")
+    tail = Tail(log)
+    assert b"".join(tail.added()) == b"begin\n"
+
+    def late(tail: Tail) -> bool:
+        log.write_text("begin\nthe end\n")
+        log.rename(tmp_path / "of attempt 1")
+        log.write_text("again\n")
+        return asked(tail)
+
+    monkeypatch.setattr(Tail, "replaced", late)
+    assert b"".join(tail.added()) == b"the end\nagain\n"
+    tail.close()
 
 
 def test_a_stage_directory_that_is_a_link_to_an_attempt_is_read_alike(

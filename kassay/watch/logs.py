@@ -32,6 +32,7 @@ class Tail:
         """What was written since the last look, to the old file and then to the one that has taken its place."""
         yield from self.rest()
         if self.replaced():
+            yield from self.rest()  # what the old one got between the two looks; it gets no more
             self.close()
             self.stream = self.path.open("rb")
             yield from self.rest()
