@@ -125,8 +125,11 @@ def test_a_file_that_grows_by_half_lines_is_always_whole_records(tmp_path: Path)
 
     writer = threading.Thread(target=grow)
     writer.start()
+    seen: list[int] = []
+    deadline = time.monotonic() + 60
     try:
-        seen = [len(rows(tmp_path, "SELECT reason FROM gates")) for _ in range(4)]
+        while len(seen) < 4 or (seen[0] == seen[-1] and time.monotonic() < deadline):
+            seen.append(len(rows(tmp_path, "SELECT reason FROM gates")))
     finally:
         stop.set()
         writer.join()
