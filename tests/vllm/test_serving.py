@@ -38,7 +38,7 @@ LOAD = {"name": "closed", "concurrency": 2, "context_tokens": CONTEXT, "output_t
 SERVED: dict[str, Any] = {
     "model": "robust", "sixteen": "fp16", "backend": {"checkpoint": "shipped", "compute": "fp16", "gpus": 1},
     "command": "", "chat": False, "loads": [LOAD], "largest_cohort": 1, "most_waiting": 1, "ready_timeout_s": 60,
-    "grace_s": 30, "connect_s": 5, "stall_s": 5, "request_s": 30, "seed": 20261204,
+    "grace_s": 30, "connect_s": 30, "stall_s": 60, "request_s": 120, "seed": 20261204,
     "vllm": {"geometry": "", "arms": ARMS, "engine": ENGINE},
 }  # fmt: skip
 PARAMS: dict[str, Any] = {"arms": list(ARMS), "blocks": 1, "pilot_blocks": 0, "lag_limit_s": 1.0, "served": SERVED}
