@@ -30,6 +30,10 @@ CONCLUDED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "guard": (("model", "guard"), ("median", "seen")),
     "matrix_row": (("workload", "model", "comparison"), ("median", "holm_p", "verdict")),
     "composition": (("load", "model", "batch", "context_tokens", "combined"), ("median", "interval_class")),
+    "acceptance": (
+        ("model", "recipe", "context_tokens", "batch", "draft_tokens"),
+        ("acceptance", "tokens_per_pass", "other_requests"),
+    ),
     "vllm_ratio": (("arm", "control", "endpoint", "batch"), ("median", "sign_p")),
     "saturation": (("model", "recipe", "context_tokens"), ("ceiling_per_s", "half_batch", "state")),
     "fusion_verdict": (("candidate", "baseline"), ("median", "verdict")),

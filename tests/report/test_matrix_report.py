@@ -80,3 +80,4 @@ def test_the_text_tells_the_same(pages: dict[str, str]) -> None:
     rows = "1 gain confirmed, 3 no confirmed gain, 1 invalidated, 1 gated off, 2 not run"
     assert text.startswith(f"# Of 8 planned rows: {rows}."), "the verdict of a family is that of its rows"
     assert "| alpha, alpha-b32, batch 32, 8 tokens |" in text and "sub-multiplicative |" in text
+    assert "## Verdicts" not in text, "no stage of this family certifies"
