@@ -13,7 +13,7 @@ FROM_STACK   1: only wheels of pure Python, which fit every host; compiled packa
 COMMIT       what is carried though the tree has changes; without it, HEAD of a clean tree
 
 uv resolves for the host's Python, pip fetches (uv cannot), both from whatever index or folder they are set up with.
-No model, stack or results travel; the last line on standard output is the tar.
+No stack, no results and no weights but the shipped models travel; the last line on standard output is the tar.
 """
 
 import json
