@@ -60,9 +60,7 @@ def test_the_commit_that_wrote_it_is_told_where_it_is_known(tmp_path: Path, comm
 
 def test_the_report_says_which_kassay_reads_it(tmp_path: Path) -> None:
     (fault,) = load_report(made(tmp_path, gate(), line(3))).faults
-    assert (
-        "cannot be read: stages/certify/records.jsonl:2: record of schema `kassay.gate/3` is newer" in fault
-    )
+    assert "cannot be read: stages/certify/records.jsonl:2: record of schema `kassay.gate/3` is newer" in fault
     assert f"in a clone at commit {COMMIT}" in fault and str(tmp_path) not in fault
 
 
