@@ -31,11 +31,10 @@ def load(path: Path) -> list[PublishedFigure]:
 
 
 def faults_of(figure: PublishedFigure) -> list[str]:
-    """What is wrong with one figure, in words."""
-    inputs = {*figure.exact, *figure.rounded}
+    """What is wrong with a figure that is derived, in words; of one that is not, its kind says what goes together."""
     if figure.derivation is None:
-        found = [] if figure.remark else ["it is not derivable, and `remark` does not say why"]
-        return found + (["it is not derivable and has inputs"] if inputs else [])
+        return []
+    inputs = {*figure.exact, *figure.rounded}
     found = [f"`{name}` is exact and rounded" for name in figure.exact.keys() & figure.rounded.keys()]
     found += [f"`{name}` is inferred and no input" for name in set(figure.inferred) - inputs]
     found += [f"rounded input: {fault}" for fault in map(no_decimal, flat(figure.rounded)) if fault]

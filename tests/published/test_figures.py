@@ -172,8 +172,6 @@ def line(**changes: Any) -> str:
         ({"exact": {"minuend": 0.1}, "rounded": {"subtrahend": "0.5"}}, "write a fraction as text"),
         ({"exact": {"minuend": "0.1"}}, "`minuend` is exact and rounded"),
         ({"inferred": ["gone"]}, "`gone` is inferred and no input"),
-        ({"derivation": None}, "it is not derivable and has inputs"),
-        ({"derivation": None, "rounded": {}, "remark": ""}, "`remark` does not say why"),
     ],
 )
 def test_a_faulty_fact_is_an_error(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -182,6 +180,23 @@ def test_a_faulty_fact_is_an_error(changes: dict[str, Any], said: str, tmp_path:
     with pytest.raises(RecordError) as caught:
         load(path)
     assert said in str(caught.value) and "cart.mmlu.k8v8" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"derivation": None, "remark": "why"}, "`exact` and `rounded` are not there where `derivation` is null"),
+        ({"derivation": None, "rounded": {}, "remark": ""}, "`remark` is there where `derivation` is null"),
+    ],
+)
+def test_a_fact_without_derivation_has_a_remark_and_no_inputs(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "figures.jsonl"
+    path.write_text(line(**changes))
+    with pytest.raises(RecordError) as caught:
+        load(path)
+    assert said in str(caught.value) and f"{path}:1: " in str(caught.value)
 
 
 def test_repeated_and_missing_facts_are_errors(tmp_path: Path) -> None:
