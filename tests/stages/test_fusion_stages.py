@@ -145,7 +145,7 @@ def test_without_a_gpu_the_profile_ends_with_unmet_stages_and_4(
     assert "1 GPU is needed" in run.outcomes["grid"].reason
 
 
-@pytest.mark.parametrize(("given", "pinned"), [({}, True), ({"STACK_PYTHON": "/opt/torch/bin/python"}, False)])
+@pytest.mark.parametrize(("given", "pinned"), [({}, True), ({"STACK_PYTHON": "/path/to/python"}, False)])
 def test_an_environment_of_the_users_is_attested_and_not_held_to_our_pins(
     given: dict[str, str], pinned: bool, tmp_path: Path
 ) -> None:
