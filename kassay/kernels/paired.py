@@ -1,4 +1,4 @@
-"""Two KV heads read as one of twice the width: an experiment that scripts/kernel-trial.py times, and nothing else.
+"""Two KV heads read as one of twice the width: an experiment, for scripts/kernel-paired-trial.py alone.
 
 Axes: B sequences, H query heads, G KV heads, D head dim.
 

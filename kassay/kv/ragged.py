@@ -61,11 +61,8 @@ class RaggedCache(Cache):
 
     def __init__(self, filled: RecipeCache) -> None:
         for recipe in filled.by_layer:
-            if recipe.policy == "tensor":
-                raise KassayError(
-                    f"recipe `{recipe.name}` scales what one write brings: its codes would depend on what was "
-                    "drafted; take its `d` or `f` form"
-                )
+            if fault := recipe.giving_back_fault():
+                raise KassayError(f"{fault}; take its `d` or `f` form")
         if len(filled.layers) != len(filled.stored):
             raise KassayError("a layer keeps a state and no tokens: what a rejected token did to it cannot be undone")
         self.held = [RaggedLayer(layer.key_plane, layer.value_plane) for layer in filled.stored]

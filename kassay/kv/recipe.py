@@ -54,6 +54,12 @@ class Recipe:
         """The scale policy of a component in that format: a 16-bit one has none."""
         return "none" if BITS[stored] == 16 else self.policy
 
+    def giving_back_fault(self) -> str:
+        """Why its cache cannot give rejected tokens back; empty if it can."""
+        if self.policy != "tensor":
+            return ""
+        return f"recipe `{self.name}` scales what one write brings: its codes would depend on what was drafted"
+
     def on(self, sixteen: str) -> "Recipe":
         """The recipe on another 16-bit format, under the same name. Raises KassayError for an unknown one."""
         if sixteen not in SIXTEEN:

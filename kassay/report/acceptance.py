@@ -7,7 +7,7 @@ from kassay.kinds.timing import TimingCell
 from kassay.report.acceptance_words import acceptance_line
 from kassay.report.drawing import FILLED, HOLLOW, PAPER, SERIES, SETTINGS, Drawing, context, drawn, figure
 from kassay.report.evidence import Report
-from kassay.report.markup import Markup, numbers, section, table, tag
+from kassay.report.markup import Markup, cell, numbers, section, table, tag
 from kassay.report.sections import absent
 from kassay.report.sections import drawn as placed
 from kassay.report.words import ABSENT, fixed, number, one_line, tick, title
@@ -121,7 +121,7 @@ def acceptance_row(one: AcceptanceRecord) -> list[str]:
 
 def timed_table(report: Report) -> Markup | None:
     """What the arms with drafts did in their timed cells, over all measured repetitions."""
-    rows = [[tag("th", row[0], scope="row"), row_arm(row[1]), *numbers(*row[2:])] for row in timed_rows(report)]
+    rows = [[tag("th", row[0], scope="row"), cell(title(row[1])), *numbers(*row[2:])] for row in timed_rows(report)]
     caption = (
         "Drafts of timed cells, all measured repetitions. Passes: the fewest and the most of a request. Padding: share "
         "of computed positions that belong to no token of the pass, because drafts of a batch differ in length."
@@ -129,18 +129,13 @@ def timed_table(report: Report) -> Markup | None:
     return table(caption, DRAFTED, rows, right=range(2, len(DRAFTED))) if rows else None
 
 
-def row_arm(arm: str) -> Markup:
-    """The arm of a row."""
-    return tag("td", title(arm))
-
-
 def timed_rows(report: Report) -> list[list[str]]:
     """One row a load and arm, in the order of DRAFTED."""
     warmups = {(one.load, one.block, one.position): one.warmups for one in report.of(TimingCell) if not one.pilot}
     arms: dict[tuple[str, str], list[SpeculationCell]] = {}
-    for cell in report.of(SpeculationCell):
-        if not cell.pilot and (cell.load, cell.block, cell.position) in warmups:
-            arms.setdefault((cell.load, cell.recipe), []).append(cell)
+    for one in report.of(SpeculationCell):
+        if not one.pilot and (one.load, one.block, one.position) in warmups:
+            arms.setdefault((one.load, one.recipe), []).append(one)
     return [
         timed_row(load, arm, [(one, warmups[one.load, one.block, one.position]) for one in own])
         for (load, arm), own in arms.items()
@@ -150,12 +145,12 @@ def timed_rows(report: Report) -> list[list[str]]:
 def timed_row(load: str, arm: str, cells: Sequence[tuple[SpeculationCell, int]]) -> list[str]:
     """One load and arm as texts."""
     passes, drafted, accepted, computed = [], 0, 0, 0
-    for cell, warmups in cells:
+    for one, warmups in cells:
         measured = slice(warmups, None)
-        passes += [count for row in cell.passes[measured] for count in row]
-        drafted += sum(map(sum, cell.drafted[measured]))
-        accepted += sum(map(sum, cell.accepted[measured]))
-        for there, widths in zip(cell.pass_requests[measured], cell.pass_tokens[measured], strict=False):
+        passes += [count for row in one.passes[measured] for count in row]
+        drafted += sum(map(sum, one.drafted[measured]))
+        accepted += sum(map(sum, one.accepted[measured]))
+        for there, widths in zip(one.pass_requests[measured], one.pass_tokens[measured], strict=False):
             computed += sum(requests * width for requests, width in zip(there, widths, strict=False))
     tokens, used = sum(passes) + accepted, sum(passes) + drafted
     return [

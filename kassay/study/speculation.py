@@ -67,9 +67,6 @@ def of_section(study: Study, made: Speculation) -> dict[str, str]:
 def giving_back_fault(name: str) -> str:
     """Why a recipe cannot give rejected tokens back; empty if it can."""
     try:
-        recipe = recipe_named(name)
+        return recipe_named(name).giving_back_fault()
     except KassayError as error:
         return str(error)
-    if recipe.policy == "tensor":
-        return f"recipe `{name}` scales what one write brings: its codes would depend on what was drafted"
-    return ""
