@@ -1,12 +1,14 @@
 """Every cut of the decode kernels on a GPU, timed: what the rule of kassay.kernels.split is fitted to.
 
     python scripts/kernel-tiles-trial.py [--out FILE.json] [--book FILE.json] [--shapes 32x8192,…] [--others 32x8192,…]
+                                         [--few]
 
-Needs what scripts/kernel-trial.py needs. Four recipes are timed over the tiles of kassay.kernels.split and over others,
-with the splits that the rule chooses from, at Qwen3-8B's attention (`--shapes`) and at other pages and heads
-(`--others`): the fastest of four replays of each, one after the other. FILE holds, for each shape, what
-tests/kernels/test_split.py reads: tile, splits that hold a token, microseconds. A line a recipe says the fastest cut
-and how far from it the rule's is. Exit 1 if a launcher does not find what the book has.
+Needs what scripts/kernel-trial.py needs. Six recipes are timed over the tiles of kassay.kernels.split and (but for
+`--few`) others, over single KV heads and over pairs, with the splits that the rule chooses from, at Qwen3-8B's
+attention (`--shapes`) and at other pages and heads (`--others`): the fastest of four replays of each, one after the
+other. FILE holds, for each shape, what tests/kernels/test_split.py reads: tile, splits that hold a token, microseconds.
+A line a recipe says the fastest cut and how far from it the rule's is. Exit 1 if a launcher does not find what the book
+has.
 """
 
 import argparse
@@ -39,22 +41,26 @@ OTHERS = (
     replace(QWEN3_8B, head_dim=64),
     replace(QWEN3_8B, query_heads=28, kv_heads=4),
 )
-RECIPES = ("native", "k16v8-d", "k8v8-d", "k4v4-d")
+RECIPES = ("native", "k16v8-d", "k16v8-f", "k8v8-d", "k8v8-f", "k4v4-d")
 OTHER_TILES = tuple(Tile(tokens=tokens, warps=warps, stages=stages) for tokens, warps, stages in (
     (128, 4, 2), (64, 4, 3), (64, 2, 2), (64, 1, 3), (64, 1, 2), (32, 2, 3), (32, 1, 4), (32, 1, 2), (16, 1, 4)
+)) + tuple(Tile(tokens=tokens, warps=warps, stages=3, heads=2) for tokens, warps in (
+    (128, 4), (128, 2), (64, 4), (64, 2), (32, 2), (32, 1), (16, 1)
 ))  # fmt: skip
 SHAPES = "32x8192,1x8192,128x8192,8x32768,1x1024,32x1024,8x8192,128x1024,8x1024,1x32768"
 CUDA = torch.device("cuda")
 
 
-def tiles(heads: Heads, name: str) -> list[Tile]:
-    """The rule's, and others that a recipe's pages and words allow."""
-    words = heads.head_dim // LANES[heads.shape(name).value_number]
-    others = [t for t in OTHER_TILES if t.tokens % heads.page_tokens == 0 and MATRIX_ROWS * t.warps <= words]
-    return tiles_of(heads.shape(name)) + others
+def tiles(heads: Heads, name: str, few: bool) -> list[Tile]:
+    """The rule's, and others that a recipe's pages and words allow: of single heads, and of pairs."""
+    shape = heads.shape(name)
+    words = heads.head_dim // LANES[shape.value_number]
+    found = tiles_of(shape)
+    others = [t for t in OTHER_TILES if t.tokens % heads.page_tokens == 0 and MATRIX_ROWS * t.warps <= words * t.heads]
+    return found + [tile for tile in others if tile not in found and (shape.pairs if tile.heads == 2 else not few)]
 
 
-def measure(pool: Pool, batch: int, tokens: int, book: Path) -> tuple[dict[str, Any], bool]:
+def measure(pool: Pool, batch: int, tokens: int, book: Path, few: bool) -> tuple[dict[str, Any], bool]:
     """One shape, and whether launchers find what the book has."""
     calls, heads, found = Calls(pool, [tokens] * batch), pool.heads, True
     row: dict[str, Any] = {**asdict(heads), "page": heads.page_tokens, "batch": batch, "tokens": tokens,
@@ -62,7 +68,7 @@ def measure(pool: Pool, batch: int, tokens: int, book: Path) -> tuple[dict[str, 
     for name in RECIPES:
         shape, times = heads.shape(name), {}
         default = cut_of(shape, pool.host, batch, tokens, uneven=False)
-        for cut in [default, *candidates(shape, pool.host, batch, tokens, tiles(heads, name))]:
+        for cut in [default, *candidates(shape, pool.host, batch, tokens, tiles(heads, name, few))]:
             try:
                 kernel = Decode(shape, pool.host, CUDA, batch, tokens, cut)
                 graph = captured(calls.ours(name, kernel), calls.calls)
@@ -81,9 +87,9 @@ def measure(pool: Pool, batch: int, tokens: int, book: Path) -> tuple[dict[str, 
 
 
 def told(cut: Cut | Tile) -> str:
-    """A tile in a table: tokens of a step, warps, stages."""
+    """A tile in a table: tokens of a step, warps, stages, and KV heads if they are read in pairs."""
     tile = cut if isinstance(cut, Tile) else cut.tile
-    return f"{tile.tokens},{tile.warps},{tile.stages}"
+    return f"{tile.tokens},{tile.warps},{tile.stages}" + (",2 heads" if tile.heads == 2 else "")
 
 
 def sizes(text: str) -> list[tuple[int, int]]:
@@ -98,9 +104,11 @@ def main() -> int:
     asked.add_argument("--book", type=Path, default=Path("kernel-book.json"))
     asked.add_argument("--shapes", default=SHAPES)
     asked.add_argument("--others", default="32x8192")
+    asked.add_argument("--few", action="store_true", help="only the rule's tiles over single KV heads")
     args = asked.parse_args()
     plan = [(QWEN3_8B, sizes(args.shapes)), *((heads, sizes(args.others)) for heads in OTHERS)]
-    jobs = [(heads, name, tile) for heads, shapes in plan if shapes for name in RECIPES for tile in tiles(heads, name)]
+    jobs = [(heads, name, tile) for heads, shapes in plan if shapes for name in RECIPES
+            for tile in tiles(heads, name, args.few)]  # fmt: skip
     with multiprocessing.get_context("spawn").Pool(14) as workers:
         workers.map(precompile, jobs, chunksize=1)
     rows, all_found = [], True
@@ -109,7 +117,7 @@ def main() -> int:
             slots = max(batch * (tokens + heads.page_tokens) for batch, tokens in shapes)
             pool = Pool(heads, RECIPES, slots, host_of(CUDA), CUDA)
             for batch, tokens in shapes:
-                row, found = measure(pool, batch, tokens, args.book)
+                row, found = measure(pool, batch, tokens, args.book, args.few)
                 rows.append(row)
                 all_found &= found
                 args.out.write_text(json.dumps({"search": rows}))

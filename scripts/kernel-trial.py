@@ -19,6 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,9 @@ def check(results: dict[str, Any], say: Say, host: Host) -> None:
         for lengths in CHECKED:
             calls = Calls(pool, lengths)
             for name in FUSED:
-                rows += [checked(calls, name, host, Cut(tile=CHECKED_TILES[one], splits=(1, 8)[one])) for one in (0, 1)]
+                for tile in checked_tiles(heads, name):
+                    cut = Cut(tile=tile, splits=1 if tile.tokens == CHECKED_TILES[0].tokens else 8)
+                    rows.append(checked(calls, name, host, cut))
     wrong = [row for row in rows if row["wrong"]]
     results |= {"check": rows, "writes": writes, "wrong": len(wrong) + sum(map(bool, writes.values()))}
     largest = {one: max((row["error"] for row in rows if row["sixteen"] == one), default=0.0) for one in WORST}
@@ -101,10 +104,17 @@ def check(results: dict[str, Any], say: Say, host: Host) -> None:
         f"{len(wrong)} wrong {wrong[:4]}; writers differ in {sum(writes.values())} bytes")  # fmt: skip
 
 
+def checked_tiles(heads: Heads, name: str) -> list[Tile]:
+    """Two tiles, over single heads and over pairs where heads make some."""
+    pairs = [replace(tile, heads=2) for tile in CHECKED_TILES] if heads.shape(name).pairs else []
+    return [*CHECKED_TILES, *pairs]
+
+
 def small_tiles(heads: Heads, name: str) -> list[Tile]:
-    """The largest and the smallest."""
+    """The largest and the smallest, of single heads and of pairs."""
     tiles = tiles_of(heads.shape(name))
-    return [tiles[0], tiles[-1]]
+    kinds = ([tile for tile in tiles if tile.heads == heads_read] for heads_read in (1, 2))
+    return [kind[end] for kind in kinds if kind for end in (0, -1)]
 
 
 def small(results: dict[str, Any], say: Say, host: Host) -> None:
@@ -139,8 +149,8 @@ def checked(calls: Calls, name: str, host: Host, cut: Cut) -> dict[str, Any]:
     fine = same and all(e < WORST[heads.sixteen] and lse < WORST_LSE for e, lse in errors)  # NaN is not below
     return {"recipe": name, "query_heads": heads.query_heads, "kv_heads": heads.kv_heads, "head_dim": heads.head_dim,
             "page": heads.page_tokens, "sixteen": heads.sixteen, "longest": calls.tokens, "splits": kernel.cut.splits,
-            "error": max(e for e, _ in errors), "lse": max(lse for _, lse in errors), "same_bits": same,
-            "wrong": not fine}  # fmt: skip
+            "heads_read": cut.tile.heads, "error": max(e for e, _ in errors), "lse": max(lse for _, lse in errors),
+            "same_bits": same, "wrong": not fine}  # fmt: skip
 
 
 def arms_of(calls: Calls, host: Host, row: dict[str, Any], book: Book | None) -> dict[str, Captured]:
@@ -204,7 +214,8 @@ def run(args: argparse.Namespace, results: dict[str, Any], say: Say, left_s: Cal
     if "small" in sections:
         jobs += [(heads, name, tile) for heads in SMALL for name in FUSED for tile in small_tiles(heads, name)]
     if "check" in sections:
-        jobs += [(heads, name, CHECKED_TILES[one]) for heads in (QWEN3_8B, *OTHERS) for name in FUSED for one in (0, 1)]
+        checks = [(heads, name) for heads in (QWEN3_8B, *OTHERS) for name in FUSED]
+        jobs += [(heads, name, tile) for heads, name in checks for tile in checked_tiles(heads, name)]
     with multiprocessing.get_context("spawn").Pool(14) as workers:
         workers.map(precompile, jobs, chunksize=1)
     say(f"{host}: {len(jobs)} tiles compiled")

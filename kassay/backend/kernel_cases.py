@@ -4,9 +4,9 @@ Axes: R sequences, B requests, H query heads, G KV heads, S stored tokens, D hea
 
 Operands of a few requests, a model's own or drawn ones, are cut to lengths around page boundaries and written by the
 kernel into a pool at random pages, prompts at once and last tokens one by one. Codes and scales are held bit for bit
-against kassay.kv.formats; output and log-normalizer, at one split and at several, against float64 attention on what
-lies in the pages, within the rounding of a kernel that weighs in 16 bits (kassay.kv.oracle). Run twice, and from other
-pages written in another order, it returns the same bits.
+against kassay.kv.formats; output and log-normalizer, at one split and at several, over single heads and pairs where
+there are some, against float64 attention on what lies in the pages, within the rounding of a kernel that weighs in 16
+bits (kassay.kv.oracle). Run twice, and from other pages written in another order, it returns the same bits.
 
 Faults of kassay.kv.mutation are put into the pages of whole requests, those of a scheduler into table and lengths.
 What a decode kernel cannot be given is not injected, and said: one query sees every token, and codes have one format.
@@ -36,6 +36,7 @@ from kassay.kv.recipe import Recipe
 
 DECODED = 3  # last tokens of a sequence that are written one by one
 CUTS = (Cut(tile=Tile(tokens=64, warps=4, stages=3), splits=1), Cut(tile=Tile(tokens=32, warps=1, stages=3), splits=4))
+PAIRS = Cut(tile=Tile(tokens=32, warps=1, stages=3, heads=2), splits=2)
 NOT_OF_DECODE = ("causal_mask_missing", "e4m3fnuz_decoding", "bias_forgotten", "bias_late")
 
 
@@ -143,7 +144,7 @@ def judge_kernels(verdict: Verdict, recipe: Recipe, index: int, given: Given, pa
         raise KassayError(f"the oracle was asked for what the kernels refuse: {'; '.join(reasons)}")
     wanted = [pool.expected(row) for row in range(len(lengths))]
     verdict.clean(recipe, index, f"{case}-stored", stored_bits(pool, given))
-    for cut in CUTS:
+    for cut in (*CUTS, PAIRS) if shape_of(pool.layer, given.q_BHSD.shape[1]).pairs else CUTS:
         once, again = (pool.attended(pool.batch(), cut) for _ in range(2))
         moved = other.attended(other.batch(), cut)
         found = against(wanted, once)

@@ -24,7 +24,6 @@ from kassay.kernels.device.rows import add_norm, gate, turn_and_store
 from kassay.kernels.device.write import write_pages
 from kassay.kernels.host import H200
 from kassay.kernels.launch import Decode, shape_of
-from kassay.kernels.paired import Paired, paired_shape
 from kassay.kernels.shape import LEAST_ROWS, DecodeShape, supports
 from kassay.kernels.split import Cut, tiles_of
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
@@ -59,6 +58,7 @@ def kernels(
         for name in supported() if recipes is None else recipes:
             for splits in SPLITS:
                 yield f"attention {name} {splits}", head_dim, attention(name, head_dim, splits)
+                yield f"attention {name} {splits} pairs", head_dim, attention(name, head_dim, splits, heads=2)
             for count in prefix_rows(name):
                 yield f"prefix {name} {count}", head_dim, prefix(name, head_dim, count)
             yield f"write {name}", head_dim, write(name, head_dim)
@@ -84,18 +84,12 @@ def asked_and_stored(shape: DecodeShape) -> dict[str, str]:
     }
 
 
-def attention(name: str, head_dim: int, splits: int, beside: int = 0) -> Compile:
-    """Decode attention of one recipe, alone or beside a shared prefix."""
+def attention(name: str, head_dim: int, splits: int, beside: int = 0, heads: int = 1) -> Compile:
+    """Decode attention of one recipe, alone or beside a shared prefix; over pairs of KV heads where `heads` is 2."""
     shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
-    cut = Cut(tile=tiles_of(shape)[splits > 1], splits=splits)
+    tiles = [tile for tile in tiles_of(shape) if tile.heads == heads]
+    cut = Cut(tile=tiles[splits > 1], splits=splits)
     return launched(Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut, beside=beside))
-
-
-def paired(name: str, head_dim: int, splits: int) -> Compile:
-    """The same over pairs of KV heads: an experiment, which `kernels` leaves out."""
-    shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
-    cut = Cut(tile=tiles_of(paired_shape(shape))[-1], splits=splits)
-    return launched(Paired(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut))
 
 
 def launched(decode: Decode) -> Compile:

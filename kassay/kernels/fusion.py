@@ -23,7 +23,7 @@ from kassay.kernels.expand import HEAD_TILE, EachHead, Expanding, Repeat, expand
 from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode
 from kassay.kernels.shape import DecodeShape
-from kassay.kernels.split import Cut, candidates, cut_of, estimate_us
+from kassay.kernels.split import Cut, candidates, cut_of, estimate_us, suiting
 from kassay.kernels.workload import Calls, Heads, Pool
 from kassay.kv.geometry import Geometry, token_bytes
 from kassay.kv.recipe import recipe_named
@@ -57,13 +57,13 @@ def shape_of_arm(heads: Heads, name: str) -> DecodeShape:
 
 
 def cut_of_arm(heads: Heads, name: str, host: Host, batch: int, tokens: int) -> Cut:
-    """The rule's cut; whole contexts for an arm without splits, in the tile that the rule thinks best for them."""
+    """The rule's cut over single KV heads; whole contexts for an arm without splits, in the tile best for them."""
     if name == EACH_HEAD:
         return Cut(tile=HEAD_TILE, splits=1)
     shape = shape_of_arm(heads, name)
     if name.endswith(SPLIT):
-        return cut_of(shape, host, batch, tokens, uneven=False)
-    whole = [replace(cut, splits=1) for cut in candidates(shape, host, batch, tokens)]
+        return cut_of(shape, host, batch, tokens, uneven=False, tiles=suiting(shape))
+    whole = [replace(cut, splits=1) for cut in candidates(shape, host, batch, tokens, suiting(shape))]
     return min(whole, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
 
 

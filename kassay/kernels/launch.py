@@ -75,10 +75,11 @@ class Decode:
 
         `beside`: parts behind the splits that the kernel launched before writes, merged with them.
         """
-        self.require(host, shape)
+        require(host, shape)
         self.shape, self.host, self.device, self.batch, self.tokens = shape, host, device, batch, tokens
-        self.scale, self.second = shape.head_dim**-0.5, 0
+        self.scale = shape.head_dim**-0.5
         self.cut = cut or chosen(shape, host, batch, tokens, uneven=uneven, book=book)
+        self.read = shape.read_as(self.cut.tile.heads)
         if self.cut.tile.tokens % shape.page_tokens:
             raise KassayError(f"a step of {self.cut.tile.tokens} tokens is no whole pages of {shape.page_tokens}")
         self.chunk = chunk_of(tokens, self.cut.splits, self.cut.tile.tokens)
@@ -106,7 +107,7 @@ class Decode:
         self.check(q_BHD, layer, table_BX, lengths_B)
         out = torch.empty_like(q_BHD) if out_BHD is None else out_BHD
         lse = torch.empty(q_BHD.shape[:2], dtype=torch.float32, device=q_BHD.device) if lse_BH is None else lse_BH
-        grid = (self.shape.programs, self.cut.splits, len(q_BHD))
+        grid = (self.read.programs, self.cut.splits, len(q_BHD))
         several = self.parts > 1
         planes = (words(layer.keys), words(layer.values), scales(layer.keys, lse), scales(layer.values, lse))
         outs = (self.part, self.part_lse) if several else (out, lse)
@@ -121,7 +122,7 @@ class Decode:
 
     def options(self) -> dict[str, Any]:
         """Compile-time arguments of the split kernel."""
-        shape, tile = self.shape, self.cut.tile
+        shape, tile = self.read, self.cut.tile
         pdl = self.parts > 1 and self.host.launches_dependents
         return {
             **shape.constants(),
@@ -135,15 +136,11 @@ class Decode:
             "WIDE": self.host.backend == "interpreter" and shape.recipe.sixteen == "bf16",
             "PDL": pdl,
             "AFTER": pdl and self.beside > 0,
-            "SECOND": self.second,
+            "SECOND": self.shape.group if tile.heads == 2 else 0,
             **({"launch_pdl": True} if pdl and self.beside else {}),
             "num_warps": tile.warps,
             "num_stages": tile.stages,
         }
-
-    def require(self, host: Host, shape: DecodeShape) -> None:
-        """Raise KassayError that names every reason why this host cannot."""
-        require(host, shape)
 
     def merge(self, out: torch.Tensor, lse: torch.Tensor) -> None:
         """Put the parts in the workspace together."""

@@ -1,6 +1,6 @@
 """Which attention the kernels can do: the geometry and recipe of a call, and rules that reject by name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kassay.errors import KassayError
 from kassay.kernels.host import Host
@@ -52,6 +52,22 @@ class DecodeShape:
     def value_number(self) -> int:
         """The values' format as kernels know it."""
         return FORMATS[self.recipe.value_format]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two KV heads can be read as one: their queries fill no tile of the tensor cores alone."""
+        return self.kv_heads % 2 == 0 and 2 * self.group <= LEAST_COLUMNS
+
+    def read_as(self, heads: int) -> "DecodeShape":
+        """The shape of programs that read so many KV heads as one. Raises KassayError for heads that make no pairs."""
+        if heads == 1:
+            return self
+        if heads != 2 or not self.pairs:
+            raise KassayError(
+                f"{self.query_heads} query heads on {self.kv_heads} KV heads make no rows of {heads} heads: pairs "
+                f"need an even number of KV heads, and groups of up to {LEAST_COLUMNS // 2}"
+            )
+        return replace(self, kv_heads=self.kv_heads // 2, head_dim=2 * self.head_dim)
 
     def constants(self) -> dict[str, int]:
         """Compile-time arguments that the kernels of the planes share."""

@@ -1,23 +1,27 @@
 """How a decode step is cut: tokens of a step, warps and pipeline stages of a program, splits of a sequence.
 
-A program reads one KV head of one sequence, so a batch has `units` = B * programs of them. S splits make S * units
-programs of ceil(T / S) tokens; the device holds `slots` = processors * residents at once, its waves being
-w = S * units / slots. A processor that holds n programs has n * (stages - 1) * tokens of a step on their way to it,
-a row of keys and a row of values each. Two things bound the time, in microseconds, and the larger is nearly it:
+A program reads one KV head of one sequence, or two as one (a pair: half as many rows, of twice the bytes), so a batch
+has `units` = B * programs of them. S splits make S * units programs of ceil(T / S) tokens; the device holds `slots` =
+processors * residents at once, its waves being w = S * units / slots. A processor that holds n programs has
+n * (stages - 1) * tokens of a step on their way to it, a row of keys and a row of values each. Two things bound the
+time, in microseconds, and the larger is nearly it (`rows` are those of single heads):
 
     stream = (bytes / bandwidth + rows / 134,000) * (floor(w) + max(w - floor(w), 0.9)) / w, up to one wave without this
              * (1 + 0.35 * (64 / bytes of a row)^2, if more than 530 tokens are on their way to a processor)
-    chain  = ceil(w) * (4 + steps of a program * (0.45 + 0.0087 * tokens of a step / warps + 0.07, of 4 warps 0.4))
+    chain  = ceil(w) * (4 + steps of a program * (0.45 + 0.0087 * tokens of a step / warps + 0.07, of 4 warps 0.4)),
+             over pairs 6 and twice the 0.0087
     time   = (stream^5 + chain^5)^(1/5) + (1.4 + 5.8 * bytes of the parts / bandwidth, if there are several splits)
 
 Few tokens on their way leave memory idle (chain); too many crowd it (stream): rows of 64 bytes then take 1.4 times as
-long, rows of 128 bytes 1.07 times. About 500 a processor do neither. In pages of one token a scale is read by four
-bytes: where keys and values have one, a step's tokens of a warp add 0.4 / 64 each to the stream (cause not known).
+long, rows of 128 bytes 1.09 times, which is what pairs are for. About 500 a processor do neither. In pages of one token
+a scale is read by four bytes: where keys and values have one, a step's tokens of a warp add 0.4 / 64 each to the stream
+(cause not known).
 
-The numbers are fitted to 2,500 timings on one H200: docs/findings/2026-11-30-decode-kernel-bars.md, which says how far
-from the best cut its picks are. The formula knows no lengths: where they are uneven, splits of at most 2,048 tokens
-keep a long sequence from being waited for (more of them where these begin a second wave and leave it empty), and the
-tile is the first of the list that cannot crowd a processor. Plain Python.
+The numbers are fitted to 2,500 timings on one H200 (docs/findings/2026-11-30-decode-kernel-bars.md), those of pairs to
+1,500 more (docs/findings/2026-11-30-pairs.md), which say how far from the best cut its picks are. The formula knows no
+lengths: where they are uneven, splits of at most 2,048 tokens keep a long sequence from being waited for (more of them
+where these begin a second wave and leave it empty), and the tile is the first of the list that cannot crowd a
+processor. Plain Python.
 """
 
 import math
@@ -34,7 +38,7 @@ ROWS_PER_US = 134_000  # what a row costs beside its bytes
 CROWD = 530  # tokens on their way to a processor, from which rows of few bytes come slower
 CROWDED = 0.35  # how much, rows of 64 bytes
 UNCROWDED = 1.1  # that a tile may cost where lengths are uneven and a processor is full
-PROGRAM = 4.0  # of a chain: its program
+PROGRAM = {1: 4.0, 2: 6.0}  # of a chain: its program, by heads
 STEP, TOKEN = 0.45, 0.0087  # of a chain: each step, and each token of a warp
 MEETING = {1: 0.0, 2: 0.07, 4: 0.4}  # what the warps of a step wait for each other
 SHARP = 5  # how nearly the larger bound is the time
@@ -45,7 +49,9 @@ LIVE = (1, 2, 4, 8)  # programs of a processor that splits are chosen for
 UNEVEN_TOKENS = 2048  # of a split where lengths are uneven
 MOST_SPLITS = 64
 QUARTERS = 4  # of a multiprocessor
-ASSUMED_REGISTERS = 168  # of a thread: 96 to 254 as compiled
+ASSUMED_REGISTERS = {1: 168, 2: 240}  # of a thread, by heads: 96 to 254, and 150 to 255, as compiled
+NARROW = 128  # bytes of a row of keys or values that is worth a pair: two rows of 256 bytes gain nothing
+LEAST_OF_PAIRS = 32  # tokens of a step
 MOST_HELD = 80  # scores and accumulators of a thread, more of which spill on sm_90
 MATRIX_ROWS = 16  # of a tensor-core tile: tokens of a score, words of values
 
@@ -57,6 +63,7 @@ class Tile:
     tokens: int  # of one step of the loop
     warps: int
     stages: int
+    heads: int = 1  # KV heads that are read as one row: 1 or 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +82,14 @@ TILES = tuple(
 
 
 def tiles_of(shape: DecodeShape) -> list[Tile]:
-    """Those of TILES that suit: whole pages, a part of the values for every warp, and registers for all queries.
+    """Those of TILES that suit, over single heads, and over pairs where heads make some of rows that are narrow."""
+    narrow = 2 * shape.head_dim // max(LANES[shape.key_number], LANES[shape.value_number]) <= NARROW
+    pairs = suiting(shape.read_as(2)) if shape.pairs and narrow else []
+    return suiting(shape) + [replace(tile, heads=2) for tile in pairs if tile.tokens >= LEAST_OF_PAIRS]
+
+
+def suiting(shape: DecodeShape) -> list[Tile]:
+    """Of TILES: whole pages, a part of the values for every warp, and registers for all queries.
 
     Where none has all three (INT4 values under more than 16 queries), warps read each other's part of the values too.
     """
@@ -87,7 +101,7 @@ def tiles_of(shape: DecodeShape) -> list[Tile]:
 def holds(shape: DecodeShape, tile: Tile) -> bool:
     """Whether a thread's registers take scores and accumulators of all queries of a program."""
     held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
-    wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0)
+    wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0 or shape.head_dim > 128)
     return held <= MOST_HELD and not wide
 
 
@@ -105,7 +119,7 @@ def residents(host: Host, registers: int, shared_bytes: int, warps: int) -> int:
 
 def assumed_residents(host: Host, shape: DecodeShape, tile: Tile) -> int:
     """The same before anything is compiled: with what such tiles took of sm_90, which shared memory limits."""
-    return residents(host, ASSUMED_REGISTERS, assumed_shared_bytes(shape, tile), tile.warps)
+    return residents(host, ASSUMED_REGISTERS[tile.heads], assumed_shared_bytes(shape, tile), tile.warps)
 
 
 def assumed_shared_bytes(shape: DecodeShape, tile: Tile) -> int:
@@ -113,8 +127,9 @@ def assumed_shared_bytes(shape: DecodeShape, tile: Tile) -> int:
 
     One stage less than the pipeline has, but where four warps multiply 16 queries and more (wgmma).
     """
+    shape = shape.read_as(tile.heads)
     stages = tile.stages if tile.warps == 4 and shape.rows >= 16 else max(1, tile.stages - 1)
-    coming = stages * tile.tokens * (2 * row_bytes(shape) + 4 * scales(shape))
+    coming = stages * tile.tokens * (2 * row_bytes(shape) + 4 * tile.heads * scales(shape))
     return coming + 2 * shape.rows * (shape.head_dim + tile.tokens)
 
 
@@ -139,7 +154,7 @@ def crowding(shape: DecodeShape, tile: Tile, live: float) -> float:
     """Time over the time without it, where a processor has so many programs' tokens on their way to it."""
     if live * max(1, tile.stages - 1) * tile.tokens <= CROWD:
         return 1.0
-    return 1.0 + CROWDED * float(min(1.0, (64 / row_bytes(shape)) ** 2))
+    return 1.0 + CROWDED * float(min(1.0, (64 / row_bytes(shape.read_as(tile.heads))) ** 2))
 
 
 def quantization(waves: float) -> float:
@@ -159,7 +174,7 @@ def candidates(
         if assumed_shared_bytes(shape, tile) <= host.shared_bytes:
             most = max(1, min(MOST_SPLITS, -(-tokens // tile.tokens)))
             held = assumed_residents(host, shape, tile)
-            for splits in filling(batch * shape.programs, host, held, most):
+            for splits in filling(batch * shape.read_as(tile.heads).programs, host, held, most):
                 found.setdefault((tile, chunk_of(tokens, splits, tile.tokens)), Cut(tile=tile, splits=splits))
     return list(found.values())
 
@@ -169,7 +184,7 @@ def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cu
     tile, bandwidth = cut.tile, REACHED * host.bytes_per_us
     chunk = chunk_of(tokens, cut.splits, tile.tokens)
     used = -(-tokens // chunk)
-    programs, held = used * batch * shape.programs, assumed_residents(host, shape, tile)
+    programs, held = used * batch * shape.read_as(tile.heads).programs, assumed_residents(host, shape, tile)
     waves = programs / (host.processors * held)
     moved = batch * tokens * token_bytes(shape)
     stream = moved / bandwidth + batch * tokens * shape.programs / ROWS_PER_US
@@ -178,8 +193,8 @@ def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cu
         stream *= quantization(waves)
     if shape.page_tokens == 1 and scales(shape) == 2:
         stream *= 1 + SCATTERED * tile.tokens / tile.warps
-    step = STEP + TOKEN * tile.tokens / tile.warps + MEETING.get(tile.warps, MEETING[4])
-    chain = math.ceil(waves) * (PROGRAM + chunk / tile.tokens * step)
+    step = STEP + TOKEN * tile.heads * tile.tokens / tile.warps + MEETING.get(tile.warps, MEETING[4])
+    chain = math.ceil(waves) * (PROGRAM[tile.heads] + chunk / tile.tokens * step)
     time = float((stream**SHARP + chain**SHARP) ** (1 / SHARP))
     if used > 1:
         parts = 8 * used * batch * shape.query_heads * shape.head_dim  # written and read, FP32
@@ -192,9 +207,11 @@ def token_bytes(shape: DecodeShape) -> int:
     return 2 * row_bytes(shape) * shape.kv_heads
 
 
-def cut_of(shape: DecodeShape, host: Host, batch: int, tokens: int, *, uneven: bool) -> Cut:
-    """The cut without tuning. Raises KassayError where no tile fits."""
-    cuts = candidates(shape, host, batch, tokens)
+def cut_of(
+    shape: DecodeShape, host: Host, batch: int, tokens: int, *, uneven: bool, tiles: Sequence[Tile] | None = None
+) -> Cut:
+    """The cut without tuning, of `tiles` where some are given. Raises KassayError where no tile fits."""
+    cuts = candidates(shape, host, batch, tokens, tiles)
     if not cuts:
         raise KassayError(f"{host.name} has {host.shared_bytes} bytes of shared memory: no tile of ours fits")
     if not uneven:
@@ -207,7 +224,9 @@ def cut_of(shape: DecodeShape, host: Host, batch: int, tokens: int, *, uneven: b
     fastest = min(same, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
     least = min(MOST_SPLITS, max(fastest.splits, -(-tokens // UNEVEN_TOKENS)))
     slots = host.processors * assumed_residents(host, shape, fastest.tile)
-    if least * batch * shape.programs >= 2 * slots:  # so many waves that uneven lengths fill them anyhow
+    if (
+        least * batch * shape.read_as(fastest.tile.heads).programs >= 2 * slots
+    ):  # so many waves that uneven lengths fill them anyhow
         return replace(fastest, splits=least)
     numbers = range(least, min(MOST_SPLITS, 2 * least) + 1)
     return min(

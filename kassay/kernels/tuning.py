@@ -58,7 +58,7 @@ class Book:
         if (row := self.rows.get(key)) is None:
             return None
         try:
-            tile = {name: int(str(row[name])) for name in ("tokens", "warps", "stages")}
+            tile = {name: int(str(row[name])) for name in ("tokens", "warps", "stages", "heads")}
             return Cut(tile=Tile(**tile), splits=int(str(row["splits"])))
         except (KeyError, TypeError, ValueError) as error:
             raise KassayError(f"{self.path}: row `{key}` is no cut\nhint: delete the file") from error

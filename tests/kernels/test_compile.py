@@ -28,7 +28,8 @@ def told(made):
 
 found = {f"{name} {splits}": told(catalogue.attention(name, 128, splits)()) for name, splits in json.loads(sys.argv[1])}
 found["beside"] = told(catalogue.attention("k16v8-d", 128, 1, beside=2)())
-found["paired"] = told(catalogue.paired("k8v8-d", 128, 1)())
+for name in ("k16v8-f", "k8v8-d", "k4v4-d"):
+    found[f"pairs {name}"] = told(catalogue.attention(name, 128, 1, heads=2)())
 found["prefix"] = told(catalogue.prefix("k16v8-d", 128, 32)())
 found["gather k8v4-d"] = told(catalogue.gathered("k8v4-d", 128)())
 found["merge"] = told(catalogue.merge(128)())
@@ -55,7 +56,7 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == len(CASES) + 12
+    assert len(found) == len(CASES) + 14
     assert not {name: told["spills"] for name, told in found.items() if told["spills"]}
     for recipe, splits in CASES:
         told = found[f"{recipe} {splits}"]

@@ -1,4 +1,6 @@
-"""Pairs of KV heads as one, under the interpreter: the outputs of the single heads, and what makes no pairs."""
+"""Pairs of KV heads as one row, under the interpreter: the bits of the single heads, and what makes no pairs."""
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,43 +9,35 @@ triton = pytest.importorskip("triton", reason="the kernels need triton")
 
 from kassay.errors import KassayError
 from kassay.kernels.host import INTERPRETER
-from kassay.kernels.launch import shape_of
-from kassay.kernels.paired import Paired, own_half, paired_layer, paired_shape, spread
+from kassay.kernels.launch import Decode
 from kassay.kernels.shape import DecodeShape
-from kassay.kernels.split import Cut
+from kassay.kernels.split import Cut, tiles_of
 from kassay.kv.recipe import recipe_named
-from tests.kernels.cases import CPU, LSE, NORM, SMALL, Case, case_of
+from tests.kernels.cases import CPU, LSE, NORM, SMALL, case_of
 
 RECIPES = ("native", "k16v8-f", "k16v8-d", "k8v16-d", "k8v8-d", "ki8vi8-d", "k4v4-d")
 RAGGED = [33, 0, 70, 1]
-
-
-def run(case: Case, splits: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and log-normalizer of the single heads, from poisoned memory."""
-    kv_heads, q = case.layer.shape.kv_heads, spread(case.q_BHD, case.layer.shape.kv_heads)
-    longest = case.table_BX.shape[1] * case.layer.shape.page_tokens
-    shape, cut = shape_of(case.layer, case.q_BHD.shape[1]), Cut(tile=SMALL, splits=splits)
-    kernel = Paired(shape, INTERPRETER, CPU, len(q), longest, cut)
-    kernel.part.fill_(float("nan"))
-    kernel.part_lse.fill_(float("nan"))
-    out, lse = torch.full_like(q, float("nan")), torch.full(q.shape[:2], float("nan"))
-    kernel(q, paired_layer(case.layer), case.table_BX, case.lengths_B, out, lse)
-    return own_half(out, kv_heads), lse
+PAIRS = replace(SMALL, heads=2)
 
 
 @pytest.mark.parametrize("splits", [1, 2])
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_pairs_give_what_float64_gives_of_the_single_heads(recipe: str, splits: int) -> None:
+def test_pairs_give_what_float64_gives_and_the_bits_of_the_single_heads(recipe: str, splits: int) -> None:
     case = case_of(recipe, (16, 4), 64, 16, RAGGED)
-    norm, lse = case.errors(run(case, splits))
+    found, single = case.run(splits, PAIRS), case.run(splits)
+    norm, lse = case.errors(found)
     assert norm < NORM["fp16"] and lse < LSE
+    assert torch.equal(found[0], single[0]) and torch.equal(found[1], single[1])
 
 
-@pytest.mark.parametrize(("heads", "page_tokens"), [((2, 2), 16), ((6, 2), 8), ((8, 4), 32), ((4, 2), 1)])
-def test_other_groups_and_pages(heads: tuple[int, int], page_tokens: int) -> None:
-    case = case_of("k8v8-d", heads, 64, page_tokens, [40, 17])
-    norm, lse = case.errors(run(case, 1))
-    assert norm < NORM["fp16"] and lse < LSE
+@pytest.mark.parametrize(
+    ("heads", "page_tokens", "sixteen"),
+    [((2, 2), 16, "fp16"), ((6, 2), 8, "fp16"), ((8, 4), 32, "fp16"), ((4, 2), 1, "fp16"), ((8, 2), 16, "bf16")],
+)
+def test_other_groups_pages_and_formats(heads: tuple[int, int], page_tokens: int, sixteen: str) -> None:
+    case = case_of("k8v8-d", heads, 64, page_tokens, [40, 17], sixteen)
+    norm, lse = case.errors(case.run(1, PAIRS))
+    assert norm < NORM[sixteen] and lse < LSE
 
 
 @pytest.mark.parametrize("side", ["keys", "values"])
@@ -51,14 +45,15 @@ def test_a_scale_of_the_other_head_is_beyond_the_tolerance(side: str) -> None:
     case = case_of("k8v8-d", (4, 2), 64, 16, [40, 70])
     broken = case_of("k8v8-d", (4, 2), 64, 16, [40, 70])
     getattr(broken.layer, side).scale_PHSG *= torch.tensor([1.0, 1.5])[None, :, None, None]
-    norm, lse = case.errors(run(broken, 1))
+    norm, lse = case.errors(broken.run(1, PAIRS))
     assert not (norm < NORM["fp16"] and lse < LSE)
 
 
-def test_what_makes_no_pairs_is_refused() -> None:
+def test_what_makes_no_pairs_is_refused_and_never_chosen() -> None:
     for heads in ((6, 3), (10, 2), (71, 1)):
         shape = DecodeShape(
             recipe=recipe_named("native"), query_heads=heads[0], kv_heads=heads[1], head_dim=64, page_tokens=16
         )
-        with pytest.raises(KassayError, match="make no pairs"):
-            paired_shape(shape)
+        assert {tile.heads for tile in tiles_of(shape)} == {1}
+        with pytest.raises(KassayError, match=f"{heads[0]} query heads on {heads[1]} KV heads make no rows of 2 heads"):
+            Decode(shape, INTERPRETER, CPU, 1, 64, Cut(tile=PAIRS, splits=1))

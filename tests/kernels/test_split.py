@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from kassay.kernels.split import (
     filling,
     quantization,
     residents,
+    suiting,
     tiles_of,
     token_bytes,
 )
@@ -32,10 +34,12 @@ from kassay.kernels.tuning import Book, fastest, key_of, source_version
 from kassay.kv import formats
 from kassay.kv.recipe import RECIPES, recipe_named
 
-FOUND = paths.ROOT / "docs" / "findings" / "2026-11-30-decode-kernel-bars.json"
-SEARCHED: list[dict[str, Any]] = json.loads(FOUND.read_text())["search"]
-NEAR = 1.07  # of the best cut's time: picks were within 6.6 %, two searches of a cut differ by 1 to 2 %
+FINDINGS = paths.ROOT / "docs" / "findings"
+SINGLE: list[dict[str, Any]] = json.loads((FINDINGS / "2026-11-30-decode-kernel-bars.json").read_text())["search"]
+PAIRED: list[dict[str, Any]] = json.loads((FINDINGS / "2026-11-30-pairs.json").read_text())["search"]
+NEAR = 1.09  # of the best cut's time: picks were within 8.9 %, two searches of a cut differ by 1 to 2 %
 NEAR_OF_PAGES_OF_ONE = 1.15  # K8/V8 d there: 13.8 %
+NEAR_MOSTLY = 1.02  # the mean of all picks: 1.016 and 1.015
 
 
 def shape(recipe: str = "k16v8-d", query: int = 32, heads: int = 8, dim: int = 128, page: int = 16) -> DecodeShape:
@@ -111,7 +115,7 @@ def test_every_tile_fits_an_h200_and_what_does_not_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "suiting"),
+    ("given", "tiles"),
     [
         (shape(), [(128, 4), (128, 2), (64, 2), (32, 1), (16, 1)]),
         (shape("native"), [(128, 4), (64, 2), (32, 1), (16, 1)]),  # 64 tokens of a warp take 254 registers
@@ -125,8 +129,26 @@ def test_every_tile_fits_an_h200_and_what_does_not_is_left_out() -> None:
         (shape("k4v4-d", query=568, dim=64, page=32), [(128, 4), (64, 2)]),
     ],
 )
-def test_tiles_suit_pages_values_and_registers(given: DecodeShape, suiting: list[tuple[int, int]]) -> None:
-    assert [(tile.tokens, tile.warps) for tile in tiles_of(given)] == suiting
+def test_tiles_suit_pages_values_and_registers(given: DecodeShape, tiles: list[tuple[int, int]]) -> None:
+    assert [(tile.tokens, tile.warps) for tile in suiting(given)] == tiles
+
+
+@pytest.mark.parametrize(
+    ("given", "pairs"),
+    [
+        (shape(), [(128, 4), (64, 2), (32, 1)]),
+        (shape("k4v4-d", page=32), [(128, 4), (64, 2), (32, 1)]),
+        (shape("native"), []),  # rows of 256 bytes gain nothing
+        (shape("native", dim=64), [(128, 4), (64, 2), (32, 1)]),
+        (shape(query=40), []),  # five queries of a head: two heads fill more than a tile
+        (shape(query=36, heads=9), []),
+    ],
+)
+def test_pairs_are_chosen_from_where_rows_are_narrow_and_queries_few(
+    given: DecodeShape, pairs: list[tuple[int, int]]
+) -> None:
+    assert [(tile.tokens, tile.warps) for tile in tiles_of(given) if tile.heads == 2] == pairs
+    assert [tile for tile in tiles_of(given) if tile.heads == 1] == suiting(given)
 
 
 @pytest.mark.parametrize("recipe", [one.name for one in RECIPES])
@@ -138,7 +160,7 @@ def test_whatever_the_kernels_support_has_a_cut(recipe: str) -> None:
             continue
         for uneven in (False, True):
             cut = cut_of(given, H200, 2, 4096, uneven=uneven)
-            assert cut.tile.tokens % page == 0 and cut.tile in TILES
+            assert cut.tile.tokens % page == 0 and replace(cut.tile, heads=1) in TILES
 
 
 def test_splits_give_every_processor_some_programs() -> None:
@@ -172,19 +194,30 @@ def test_an_estimate_is_never_below_the_bytes_at_full_bandwidth() -> None:
             assert floor < estimate_us(given, H200, 32, 8192, cut) < 20 * floor
 
 
-@pytest.mark.parametrize("row", SEARCHED, ids=lambda row: f"{row['batch']}x{row['tokens']} page {row['page']}")
-def test_the_rule_is_near_the_best_cut_of_a_search_on_an_h200(row: dict[str, Any]) -> None:
-    """Its pick, or the nearest number of splits of the same tile that was timed."""
-    batch, tokens = row["batch"], row["tokens"]
-    for recipe, tried in row["tried_us"].items():
-        given = shape(recipe, row["query_heads"], row["kv_heads"], row["head_dim"], row["page"])
-        cut = cut_of(given, H200, batch, tokens, uneven=False)
-        used = -(-tokens // chunk_of(tokens, cut.splits, cut.tile.tokens))
-        tile = f"{cut.tile.tokens},{cut.tile.warps},{cut.tile.stages}"
-        near = [(abs(math.log(splits / used)), us) for name, splits, us in tried if name == tile]
-        assert near, (recipe, tile)
-        allowed = NEAR_OF_PAGES_OF_ONE if row["page"] == 1 else NEAR
-        assert min(near)[1] < allowed * min(us for _, _, us in tried), (recipe, cut)
+def behind(row: dict[str, Any], recipe: str, *, pairs: bool) -> float:
+    """Time of the rule's pick, or of the nearest number of splits of the same tile that was timed, over the best."""
+    given = shape(recipe, row["query_heads"], row["kv_heads"], row["head_dim"], row["page"])
+    batch, tokens, tried = row["batch"], row["tokens"], row["tried_us"][recipe]
+    cut = cut_of(given, H200, batch, tokens, uneven=False, tiles=None if pairs else suiting(given))
+    used = -(-tokens // chunk_of(tokens, cut.splits, cut.tile.tokens))
+    tile = f"{cut.tile.tokens},{cut.tile.warps},{cut.tile.stages}" + (",2 heads" if cut.tile.heads == 2 else "")
+    near = [(abs(math.log(splits / used)), us) for name, splits, us in tried if name == tile]
+    assert near, (recipe, tile)
+    return float(min(near)[1] / min(us for _, _, us in tried))
+
+
+@pytest.mark.parametrize(("rows", "pairs"), [(SINGLE, False), (PAIRED, True)], ids=["single heads", "and pairs"])
+def test_the_rule_is_near_the_best_cut_of_a_search_on_an_h200(rows: list[dict[str, Any]], pairs: bool) -> None:
+    found = {
+        (row["batch"], row["tokens"], row["page"], row["head_dim"], row["kv_heads"], recipe): behind(
+            row, recipe, pairs=pairs
+        )
+        for row in rows
+        for recipe in row["tried_us"]
+    }
+    for at, ratio in found.items():
+        assert ratio < (NEAR_OF_PAGES_OF_ONE if at[2] == 1 else NEAR), at
+    assert sum(found.values()) / len(found) < NEAR_MOSTLY
 
 
 def test_chunks_cover_all_tokens_in_whole_steps() -> None:
@@ -223,7 +256,7 @@ def test_a_damaged_book_is_refused(tmp_path: Path) -> None:
 
 def test_the_fastest_cut_is_taken_and_what_failed_is_said() -> None:
     cuts = candidates(shape(), H200, 32, 8192)
-    assert {cut.tile for cut in cuts} == set(TILES)
+    assert {replace(cut.tile, heads=1) for cut in cuts} == set(TILES)
     broken = cuts[0]
 
     def seconds(cut: Cut) -> float:

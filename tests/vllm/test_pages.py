@@ -1,5 +1,8 @@
 """A page of bytes: how much it holds, that planes are where they should be, and that kernels keep to them."""
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
 
@@ -66,10 +69,10 @@ def test_writer_and_decode_agree_with_packed_planes_bit_for_bit(recipe: str, six
 
     q = drawn(2, H, D, seed=4, sixteen=kind)
     found = []
-    for layer in (cache.layer, packed):
-        kernels = Decode(shape_of(layer, H), INTERPRETER, CPU, 2, 48, Cut(tile=SMALL, splits=2))
-        found.append(kernels(q, layer, table, lengths)[0])
-    assert torch.equal(*found)
+    for layer, heads in product((cache.layer, packed), (1, 2)):
+        cut = Cut(tile=replace(SMALL, heads=heads), splits=2)
+        found.append(Decode(shape_of(layer, H), INTERPRETER, CPU, 2, 48, cut)(q, layer, table, lengths)[0])
+    assert all(torch.equal(found[0], other) for other in found[1:])
     assert bool(found[0].isfinite().all())
 
 

@@ -52,7 +52,7 @@ def attention_split(
     WIDE: tl.constexpr,  # products in FP32: Triton's interpreter has none of BF16
     PDL: tl.constexpr,
     AFTER: tl.constexpr,  # the kernel before this one writes parts too, and runs beside it
-    SECOND: tl.constexpr,  # query heads of the first of two KV heads that are read as one (kassay.kernels.paired); or 0
+    SECOND: tl.constexpr,  # query heads of the first of two KV heads that are read as one; 0: heads are read singly
 ):
     """One split of one sequence and one tile of query heads of one KV head."""
     RAISED: tl.constexpr = K_FORMAT == 3 and ASM and q_ptr.dtype.element_ty == tl.float16
@@ -78,22 +78,27 @@ def attention_split(
 
     if first >= last:
         if not SEVERAL:
-            store_rows(o_ptr, rows_R, valid_R, tl.zeros((BLOCK_R, D), tl.float32), D)
+            WIDTH: tl.constexpr = D // 2 if SECOND else D
+            store_rows(o_ptr, rows_R, valid_R, tl.zeros((BLOCK_R, WIDTH), tl.float32), WIDTH)
         tl.store(lse_ptr + out_R, tl.full((BLOCK_R,), float("-inf"), tl.float32), mask=valid_R)
         if AFTER:
             gdc_wait()
         return
 
     q0, q1, q2, q3, start_NR, logit_scale = asked(
-        q_ptr, rows_R, valid_R, k_scale_ptr, scale, D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE
-    )
+        q_ptr, rows_R, valid_R, in_group_R, k_scale_ptr, scale,
+        D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE, SECOND,
+    )  # fmt: skip
     m_R, l_R, a0, a1, a2, a3 = walk(
         q0, q1, q2, q3, start_NR, logit_scale, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
         pages_ptr, page_N, first_page, first, last, length, head,
         KV_HEADS, D, PAGE, K_FORMAT, V_FORMAT, K_DYNAMIC, V_DYNAMIC, K_PAGE, V_PAGE, K_SCALE_PAGE, V_SCALE_PAGE,
         FOLD, BLOCK_R, BLOCK_N, ASM, RAISED, SECOND,
     )  # fmt: skip
-    finish(o_ptr, lse_ptr, v_scale_ptr, out_R, valid_R, m_R, l_R, a0, a1, a2, a3, D, V_FORMAT, V_DYNAMIC, FOLD, SEVERAL)
+    finish(
+        o_ptr, lse_ptr, v_scale_ptr, out_R, valid_R, in_group_R, m_R, l_R, a0, a1, a2, a3,
+        D, V_FORMAT, V_DYNAMIC, FOLD, SEVERAL, SECOND,
+    )  # fmt: skip
     if AFTER:
         gdc_wait()
 

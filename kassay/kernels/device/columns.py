@@ -61,11 +61,35 @@ def weighted(p_NR, words_WN, a0, a1, a2, a3, FORMAT: tl.constexpr, ASM: tl.const
 
 
 @triton.jit
-def query_lane(q_ptr, rows_R, valid_R, D: tl.constexpr, LANES: tl.constexpr, lane: tl.constexpr, WIDE: tl.constexpr):
-    """Elements LANES * i + lane of the query rows, as columns; those of padding are 0."""
-    at = rows_R[None, :] * D + tl.arange(0, D // LANES)[:, None] * LANES + lane
-    q_WR = tl.load(q_ptr + at, mask=valid_R[None, :], other=0.0)
+def query_lane(
+    q_ptr,
+    rows_R,
+    valid_R,
+    in_group_R,
+    D: tl.constexpr,
+    LANES: tl.constexpr,
+    lane: tl.constexpr,
+    WIDE: tl.constexpr,
+    SECOND: tl.constexpr,
+):
+    """Elements LANES * i + lane of the query rows, as columns; those of padding, and of another head, are 0."""
+    if SECOND:
+        at_W = tl.arange(0, D // LANES) * LANES + lane
+        own_WR = (at_W >= D // 2)[:, None] == (in_group_R >= SECOND)[None, :]
+        at_WR = rows_R[None, :] * (D // 2) + (at_W % (D // 2))[:, None]
+        q_WR = tl.load(q_ptr + at_WR, mask=valid_R[None, :] & own_WR, other=0.0)
+    else:
+        at_WR = rows_R[None, :] * D + tl.arange(0, D // LANES)[:, None] * LANES + lane
+        q_WR = tl.load(q_ptr + at_WR, mask=valid_R[None, :], other=0.0)
     return q_WR.to(tl.float32) if WIDE else q_WR
+
+
+@triton.jit
+def own_half(a_WR, in_group_R, W: tl.constexpr, R: tl.constexpr, SECOND: tl.constexpr):
+    """Of an accumulator over two heads' row the half of each query's head."""
+    halves_2WR = tl.reshape(a_WR, (2, W // 2, R))
+    own_2WR = (tl.arange(0, 2)[:, None, None] == 1) == (in_group_R >= SECOND)[None, None, :]
+    return tl.sum(tl.where(own_2WR, halves_2WR, 0.0), 0)
 
 
 @triton.jit
@@ -73,6 +97,7 @@ def asked(
     q_ptr,
     rows_R,
     valid_R,
+    in_group_R,
     k_scale_ptr,
     scale,
     D: tl.constexpr,
@@ -82,18 +107,19 @@ def asked(
     BLOCK_N: tl.constexpr,
     RAISED: tl.constexpr,
     WIDE: tl.constexpr,
+    SECOND: tl.constexpr,
 ):
     """Queries by lanes, where their products start, and what a product is multiplied by."""
     K_LANES: tl.constexpr = 1 if K_FORMAT == 0 else (4 if K_FORMAT == 3 else 2)
-    q0 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 0, WIDE)
+    q0 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 0, WIDE, SECOND)
     q1 = q0
     q2 = q0
     q3 = q0
     if K_LANES > 1:
-        q1 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 1, WIDE)
+        q1 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 1, WIDE, SECOND)
     if K_LANES > 2:
-        q2 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 2, WIDE)
-        q3 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 3, WIDE)
+        q2 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 2, WIDE, SECOND)
+        q3 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 3, WIDE, SECOND)
 
     logit_scale = scale * LOG2_E
     start_NR = tl.zeros((BLOCK_N, BLOCK_R), tl.float32)
@@ -143,7 +169,7 @@ def walk(
     BLOCK_N: tl.constexpr,
     ASM: tl.constexpr,
     RAISED: tl.constexpr,
-    SECOND: tl.constexpr,  # first column of another KV head in the same rows (kassay.kernels.paired); 0: there is none
+    SECOND: tl.constexpr,  # first column of another KV head in the same rows; 0: there is none
 ):
     """The softmax of tokens [first, last): peak, sum raised by 2^FOLD, and the weighted values by lanes."""
     K_LANES: tl.constexpr = 1 if K_FORMAT == 0 else (4 if K_FORMAT == 3 else 2)
@@ -229,6 +255,7 @@ def finish(
     v_scale_ptr,
     out_R,
     valid_R,
+    in_group_R,
     m_R,
     l_R,
     a0,
@@ -240,9 +267,19 @@ def finish(
     V_DYNAMIC: tl.constexpr,
     FOLD: tl.constexpr,
     SEVERAL: tl.constexpr,
+    SECOND: tl.constexpr,
 ):
     """Store the quotient, and the log-normalizer: in base 2 where there are several parts."""
     V_LANES: tl.constexpr = 1 if V_FORMAT == 0 else (4 if V_FORMAT == 3 else 2)
+    W: tl.constexpr = D // V_LANES
+    R: tl.constexpr = a0.shape[1]
+    if SECOND:
+        a0 = own_half(a0, in_group_R, W, R, SECOND)
+        if V_LANES > 1:
+            a1 = own_half(a1, in_group_R, W, R, SECOND)
+        if V_LANES > 2:
+            a2 = own_half(a2, in_group_R, W, R, SECOND)
+            a3 = own_half(a3, in_group_R, W, R, SECOND)
     share_R = 1.0 / l_R
     if V_FORMAT != 0 and not V_DYNAMIC:
         share_R = share_R * tl.load(v_scale_ptr)
@@ -256,4 +293,4 @@ def finish(
     if V_LANES > 2:
         even_RD, odd_RD = tl.interleave(out_RD, tl.trans(a2)), tl.interleave(tl.trans(a1), tl.trans(a3))
         out_RD = tl.interleave(even_RD, odd_RD)
-    store_rows(o_ptr, out_R, valid_R, out_RD * share_R[:, None], D)
+    store_rows(o_ptr, out_R, valid_R, out_RD * share_R[:, None], D // 2 if SECOND else D)
