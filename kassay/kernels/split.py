@@ -4,12 +4,12 @@ A program reads one KV head of one sequence, or two as one (a pair: half as many
 has `units` = B * programs of them. S splits make S * units programs of ceil(T / S) tokens; the device holds `slots` =
 processors * residents at once, its waves being w = S * units / slots. A processor that holds n programs has
 n * (stages - 1) * tokens of a step on their way to it, a row of keys and a row of values each. Two things bound the
-time, in microseconds, and the larger is nearly it (`rows` are those of single heads):
+time, in microseconds, and the larger is nearly it:
 
     stream = (bytes / bandwidth + rows / 134,000) * (floor(w) + max(w - floor(w), 0.9)) / w, up to one wave without this
              * (1 + 0.35 * (64 / bytes of a row)^2, if more than 530 tokens are on their way to a processor)
     chain  = ceil(w) * (4 + steps of a program * (0.45 + 0.0087 * tokens of a step / warps + 0.07, of 4 warps 0.4)),
-             over pairs 6 and twice the 0.0087
+             over pairs 6 and twice the 0.0087; a row of theirs costs 1.5 / 134,000
     time   = (stream^5 + chain^5)^(1/5) + (1.4 + 5.8 * bytes of the parts / bandwidth, if there are several splits)
 
 Few tokens on their way leave memory idle (chain); too many crowd it (stream): rows of 64 bytes then take 1.4 times as
@@ -34,7 +34,7 @@ from kassay.kernels.shape import LANES, DecodeShape
 
 ENOUGH = 0.9  # of a wave: what a shorter last one costs
 REACHED = 0.96  # of the memory's own bandwidth, by the bytes alone
-ROWS_PER_US = 134_000  # what a row costs beside its bytes
+ROW_US = {1: 1 / 134_000, 2: 1.5 / 134_000}  # what a row costs beside its bytes, by heads
 CROWD = 530  # tokens on their way to a processor, from which rows of few bytes come slower
 CROWDED = 0.35  # how much, rows of 64 bytes
 UNCROWDED = 1.1  # that a tile may cost where lengths are uneven and a processor is full
@@ -184,10 +184,11 @@ def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cu
     tile, bandwidth = cut.tile, REACHED * host.bytes_per_us
     chunk = chunk_of(tokens, cut.splits, tile.tokens)
     used = -(-tokens // chunk)
-    programs, held = used * batch * shape.read_as(tile.heads).programs, assumed_residents(host, shape, tile)
+    units, held = batch * shape.read_as(tile.heads).programs, assumed_residents(host, shape, tile)
+    programs = used * units
     waves = programs / (host.processors * held)
     moved = batch * tokens * token_bytes(shape)
-    stream = moved / bandwidth + batch * tokens * shape.programs / ROWS_PER_US
+    stream = moved / bandwidth + units * tokens * ROW_US[tile.heads]
     stream *= crowding(shape, tile, min(programs / host.processors, held))
     if waves > 1:
         stream *= quantization(waves)
