@@ -6,8 +6,8 @@
 
 Times are those of CUPTI through torch's profiler, which itself slows a replay by a little: the shares are of the
 profiled replays, and the step's own time is measured without it. A kernel that is launched before the one ahead of it
-has ended waits inside its own time (programmatic dependent launch): behind a shared prefix parts sum to more than a
-step.
+has ended waits inside its own time (programmatic dependent launch): what two kernels share is the earlier one's, so
+that all parts together are the step.
 """
 
 from collections import defaultdict
@@ -36,16 +36,27 @@ def parts_us(replay: Callable[[], object], steps: int) -> tuple[dict[str, float]
         for _ in range(steps):
             replay()
         torch.cuda.synchronize()
-    kernels: dict[str, float] = defaultdict(float)
-    first, last = float("inf"), 0.0
-    for event in seen.events():
-        if str(event.device_type).endswith("CUDA") and event.time_range.elapsed_us() > 0:
-            kernels[event.name] += event.time_range.elapsed_us() / steps
-            first, last = min(first, event.time_range.start), max(last, event.time_range.end)
-    if not kernels:
+    spans = [
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in seen.events()
+        if str(event.device_type).endswith("CUDA") and event.time_range.elapsed_us() > 0
+    ]
+    if not spans:
         return {}, {}
+    own, idle = alone_us(spans)
+    kernels = {name: took / steps for name, took in own.items()}
     parts: dict[str, float] = defaultdict(float)
     for name, took in kernels.items():
         parts[part_of(name)] += took
-    parts["idle"] = max(0.0, (last - first) / steps - sum(parts.values()))
-    return dict(parts), dict(kernels)
+    return {**parts, "idle": idle / steps}, kernels
+
+
+def alone_us(spans: list[tuple[float, float, str]]) -> tuple[dict[str, float], float]:
+    """Of spans (start, end, kernel): each kernel's time that none of an earlier start had, and the time of none."""
+    own: dict[str, float] = defaultdict(float)
+    idle, until = 0.0, min(start for start, _, _ in spans)
+    for start, end, name in sorted(spans):
+        idle += max(0.0, start - until)
+        own[name] += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return dict(own), idle

@@ -77,15 +77,15 @@ class FusedCache(Record):
 class StepParts(Record):
     """Where the time of one decode step goes, by its kernels on the device."""
 
-    schema: ClassVar[str] = "kassay.step_parts/1"
+    schema: ClassVar[str] = "kassay.step_parts/2"
 
     model: str = doc("Name of the model, or of the geometry that drawn weights have.")
     recipe: str = doc("Name of the recipe.")
     batch: int = doc("Active sequences.")
     context_tokens: int = doc("Cached tokens of each sequence.")
     parts_us: dict[str, float] = doc(
-        "Microseconds of `attention`, `product`, `rows`, `other` and `idle` in a step, under a profiler; empty if it "
-        "saw no kernel."
+        "Microseconds of `attention`, `product`, `rows`, `other` and `idle` in a step, under a profiler: what two kernels "
+        "share is that of the earlier one. Empty if it saw no kernel."
     )
     kernels_us: dict[str, float] = doc("Microseconds in a step of the kernels that take longest, by their names.")
     without_attention_us: list[float] = doc(
