@@ -280,9 +280,5 @@ def cache_record(
         layers=len(decoder.cache.layers),
         backing_bytes=sum(one.tensor.nbytes for one in decoder.cache.storages()),
         context=context,
-        cuts=[
-            {"batch": size, "tokens": cut.tile.tokens, "warps": cut.tile.warps, "stages": cut.tile.stages,
-             "splits": cut.splits}
-            for size, cut in decoder.cuts().items()
-        ],
+        cuts=[{"batch": size, **cut.numbers()} for size, cut in decoder.cuts().items()],
     )  # fmt: skip

@@ -191,10 +191,7 @@ def plug_in_state() -> Any:
 
 def shown_cuts(cuts: dict[int, Any]) -> dict[str, Any]:
     """Cuts as numbers for a record."""
-    return {
-        str(size): {"tokens": cut.tile.tokens, "warps": cut.tile.warps, "stages": cut.tile.stages, "splits": cut.splits}
-        for size, cut in cuts.items()
-    }
+    return {str(size): cut.numbers() for size, cut in cuts.items()}
 
 
 def type_name(backend: Any) -> str:

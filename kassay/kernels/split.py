@@ -26,7 +26,7 @@ processor. Plain Python.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from kassay.errors import KassayError
 from kassay.kernels.host import Host
@@ -72,6 +72,10 @@ class Cut:
 
     tile: Tile
     splits: int
+
+    def numbers(self) -> dict[str, int]:
+        """All of it by name, for records and books."""
+        return {**asdict(self.tile), "splits": self.splits}
 
 
 # On sm_90: of 14 tiles in a search those without which some shape is more than 2 % slower.

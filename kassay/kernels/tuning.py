@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from pathlib import Path
 
 from kassay.errors import KassayError
@@ -65,7 +64,7 @@ class Book:
 
     def keep(self, key: str, cut: Cut, seconds: float) -> None:
         """Add a cut, and write the file as a whole."""
-        self.rows[key] = {**asdict(cut.tile), "splits": cut.splits, "seconds": seconds}
+        self.rows[key] = {**cut.numbers(), "seconds": seconds}
         partial = self.path.with_suffix(".partial")
         partial.write_text(json.dumps(self.rows, indent=1, sort_keys=True))
         partial.replace(self.path)

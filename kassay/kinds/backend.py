@@ -65,7 +65,10 @@ class FusedCache(Record):
     layers: int = doc("Layers.")
     backing_bytes: int = doc("Bytes of keys, values and scales of all pools.")
     context: str = doc("How the cached context came: `prefilled` from prompts, or `drawn` operands.")
-    cuts: list[dict[str, int]] = doc("For each batch tokens, warps and stages of a program, and splits of a sequence.")
+    cuts: list[dict[str, int]] = doc(
+        "For each batch tokens, warps and stages of a program, KV heads that it reads as one row (`heads`, 1 where it "
+        "is not there), and splits of a sequence."
+    )
 
     combinations = (
         one_of("context", ("prefilled", "drawn")),
@@ -84,8 +87,8 @@ class StepParts(Record):
     batch: int = doc("Active sequences.")
     context_tokens: int = doc("Cached tokens of each sequence.")
     parts_us: dict[str, float] = doc(
-        "Microseconds of `attention`, `product`, `rows`, `other` and `idle` in a step, under a profiler: what two kernels "
-        "share is that of the earlier one. Empty if it saw no kernel."
+        "Microseconds of `attention`, `product`, `rows`, `other` and `idle` in a step, under a profiler: what two "
+        "kernels share is that of the earlier one. Empty if it saw no kernel."
     )
     kernels_us: dict[str, float] = doc("Microseconds in a step of the kernels that take longest, by their names.")
     without_attention_us: list[float] = doc(

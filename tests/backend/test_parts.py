@@ -23,5 +23,10 @@ def test_a_kernel_inside_another_has_none_and_order_is_that_of_time() -> None:
 
 
 def test_parts_are_found_by_a_kernel_s_name() -> None:
-    names = {"attention_merge": "attention", "nvjet_sm90_hsh_64x32": "product", "turn_and_store": "rows", "sin": "other"}
+    names = {
+        "attention_merge": "attention",
+        "nvjet_sm90_hsh_64x32": "product",
+        "turn_and_store": "rows",
+        "sin": "other",
+    }
     assert {name: part_of(name) for name in names} == names

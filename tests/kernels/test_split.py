@@ -229,7 +229,7 @@ def test_chunks_cover_all_tokens_in_whole_steps() -> None:
 
 
 def test_a_book_keeps_cuts_under_the_device_s_name(tmp_path: Path) -> None:
-    cut = Cut(tile=Tile(tokens=64, warps=2, stages=3), splits=5)
+    cut = Cut(tile=Tile(tokens=64, warps=2, stages=3, heads=2), splits=5)
     version = source_version("3.6.0")
     key = key_of(H200, shape(), 32, 8192, version)
     Book(tmp_path / "book.json").keep(key, cut, 1e-4)
