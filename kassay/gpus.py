@@ -16,6 +16,7 @@ PHYSICAL = re.compile(r"GPU \d+: .*\(UUID: (?P<uuid>[^)]+)\)")
 INSTANCE = re.compile(r"\s+MIG .*\(UUID: (?P<uuid>[^)]+)\)")
 LEADING = re.compile(r"\s*(-?\d+)")  # CUDA reads an index as C's atoi does: `1gpu2` is 1
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+NOT_TOLD = "not told"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,23 @@ def devices(there: Inventory, name: str) -> tuple[str, ...]:
         if name in (str(gpu.index), gpu.uuid):
             return (gpu.uuid or str(gpu.index), *gpu.instances)
     return (name,)
+
+
+def kinds() -> list[str]:
+    """What the GPUs are that this process may use, each kind once: `NVIDIA H200, 140 GiB, compute capability 9.0`.
+
+    What is not told is said so: such a GPU is never known to be another's like.
+    """
+    there = inventory()
+    if there.state == "error":
+        return [f"{NOT_TOLD}: {there.error}"]
+    return sorted({kind(gpu) for gpu in usable(there)})
+
+
+def kind(gpu: Gpu) -> str:
+    """One GPU's name, memory and compute capability, which decide what is measured on it."""
+    memory = NOT_TOLD if gpu.memory_mib is None else f"{gpu.memory_mib / 1024:.0f}"
+    return f"{gpu.name}, {memory} GiB, compute capability {gpu.capability or NOT_TOLD}"
 
 
 def usable(there: Inventory) -> list[Gpu]:

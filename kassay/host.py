@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kassay import gpus
+
 # A caller's repository (a git hook sets these) or interpreter must not answer for ours.
 REDIRECTS = (
     "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_ALTERNATE_OBJECT_DIRECTORIES GIT_COMMON_DIR "
@@ -41,14 +43,18 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def fingerprint() -> dict[str, Any]:
-    """What a measurement depends on: equal fingerprints mean that timings may be compared."""
-    return {
+def fingerprint(*, with_gpus: bool = False) -> dict[str, Any]:
+    """What a measurement depends on: equal fingerprints mean that timings may be compared.
+
+    `with_gpus`: the kinds of GPUs that this process may use, too, for what is measured on one.
+    """
+    found: dict[str, Any] = {
         "processor": processor(),
         "cpus": usable_cpus(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "machine": platform.machine(),
     }
+    return {**found, "gpus": gpus.kinds()} if with_gpus else found
 
 
 def describe() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kassay import digest, host, paths
+from kassay import digest, gpus, host, paths
 from kassay.dotted import flat
 from kassay.entry import Stage
 from kassay.errors import RunError
@@ -47,8 +47,12 @@ class Wanted:
             "program": stage.program,
             "params": {"argv": stage.argv, "outputs": stage.outputs} if stage.argv else stage.params,
             "inputs": {name: given.sha256 for name, given in sorted(self.inputs.items())},
-            "host": {**host.fingerprint(), "grant_cpus": self.stage.cpus} if self.stage.measures_host else None,
+            "host": self.host() if stage.measures_host else None,
         }
+
+    def host(self) -> dict[str, Any]:
+        """Where a measurement holds: this host, with the cores that are granted, and its GPUs if it asks for some."""
+        return {**host.fingerprint(with_gpus=self.stage.gpus > 0), "grant_cpus": self.stage.cpus}
 
 
 def tree_input(reference: str) -> Input:
@@ -87,9 +91,13 @@ def unusable(stage: Stage, outcomes: dict[str, Outcome]) -> str:
 def measured_elsewhere(directory: Path) -> str | None:
     """Where another run's measurement was made, if not on a host like this one; its own run keeps it all the same."""
     there = json.loads((directory / paths.RECEIPT).read_bytes()).get("host")
-    if there is None or there == host.fingerprint():
+    if there is None:
         return None
-    return f"was measured on another host ({there['processor']}, {there['cpus']} cores)"
+    devices = there.get("gpus", [])
+    if there == host.fingerprint(with_gpus="gpus" in there) and not any(gpus.NOT_TOLD in kind for kind in devices):
+        return None
+    told = "; ".join([f"{there['processor']}, {there['cpus']} cores", *devices])
+    return f"was measured on another host ({told})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +167,15 @@ def first_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     for name in sorted({*old["inputs"], *new["inputs"]}):
         if old["inputs"].get(name) != new["inputs"].get(name):
             return f"input {name} changed"
-    return "host differs" if old["host"] != new["host"] else None
+    return host_difference(old["host"], new["host"])
+
+
+def host_difference(old: dict[str, Any] | None, new: dict[str, Any] | None) -> str | None:
+    """In what two hosts differ, None if in nothing; one of them is none where the stage measures none."""
+    if old == new:
+        return None
+    differing = sorted(name for name in {*(old or {}), *(new or {})} if (old or {}).get(name) != (new or {}).get(name))
+    return f"host differs: {', '.join(differing)}" if old and new else "host differs"
 
 
 def short(value: Any) -> str:

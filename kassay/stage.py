@@ -177,7 +177,7 @@ class Stage:
             "executable": sys.executable,
             "packages": loaded.packages(),
             # Where it ran: on a cluster not where it was asked for. Only measurements depend on it.
-            "host": host.fingerprint() if self.request.get("key", {}).get("host") else None,
+            "host": host.fingerprint(with_gpus=self.gpus > 0) if self.request.get("key", {}).get("host") else None,
             "argv_sha256": digest.of_value(sys.orig_argv),
             "shared_objects": loaded.shared_objects(),
             "jit_products": loaded.jit_products(since_ns=asked_ns),

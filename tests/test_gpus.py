@@ -76,6 +76,24 @@ def test_instances_belong_to_their_gpu(smi: Path) -> None:
     assert (found.gpus[0].capability, found.gpus[0].driver) == ("8.0", "580.1")
 
 
+def test_each_kind_that_may_be_used_is_told_once(smi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printing(smi, "0, NVIDIA A100, 40960\n1, NVIDIA A100, 40960\n", MORE, LISTED)
+    assert gpus.kinds() == ["NVIDIA A100, 40 GiB, compute capability 8.0"]
+    printing(smi, TWO, more=TWO, listed="")
+    assert gpus.kinds() == [
+        "NVIDIA GB10, not told GiB, compute capability not told",
+        "NVIDIA H100 80GB HBM3, 80 GiB, compute capability not told",
+    ]
+    monkeypatch.setenv(gpus.VISIBLE, "1")
+    assert gpus.kinds() == ["NVIDIA H100 80GB HBM3, 80 GiB, compute capability not told"]
+    fake(smi, "exit 18")
+    assert gpus.kinds() == ["not told: nvidia-smi ended with 18: "]
+
+
+def test_no_gpu_is_of_no_kind(smi: Path) -> None:
+    assert gpus.kinds() == []
+
+
 def four() -> Inventory:
     """Four GPUs, the first with an instance."""
     made = [

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from kassay import host, identity, paths
+from kassay import gpus, host, identity, paths
 from kassay.earlier import Earlier
 from kassay.identity import Input, Wanted
 from kassay.preview import preview
 from tests.conftest import Project
+from tests.test_gpus import printing
 
 STAGES: dict[str, Any] = {"a": {"program": "ok", "params": {"value": 1, "nested": {"x": 1.5, "list": [1, 2]}}}}
 
@@ -77,6 +78,34 @@ def test_a_measurement_of_another_host_stays_in_its_own_run(project: Project) ->
     said = "was measured on another host (another, 7 cores)"
     assert said in list(preview(project.plan(more), project.results))[2]
     assert project.go(more).started["a"] == said
+
+
+def one_gpu(folder: Path, name: str) -> None:
+    """nvidia-smi of a host with one GPU."""
+    printing(folder, f"0, {name}, 81920\n", f"0, GPU-{name}, 580.1, 9.0\n", f"GPU 0: {name} (UUID: GPU-{name})\n")
+
+
+def test_what_was_measured_on_a_gpu_holds_for_its_kind(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor alone is not the host: one of another kind of GPU has the same."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    one_gpu(tmp_path, "A")
+    stages = {"a": {"program": "ok", "measures": "host", "resources": {"cpus": 1, "memory_gib": 0.1, "gpus": 1}}}
+    first = project.go(stages)
+    receipt = json.loads((paths.stage_dir(first.run.directory, "a") / paths.RECEIPT).read_bytes())
+    assert receipt["host"]["gpus"] == ["A, 80 GiB, compute capability 9.0"]
+    assert set(project.go(stages).reused) == {"a"}
+    more = {**stages, "b": {"program": "ok"}}
+    assert set(project.go(more).reused) == {"a"}, "another run, the same kind"
+    one_gpu(tmp_path, "B")
+    assert project.go(stages).started["a"] == "host differs: gpus"
+    one_gpu(tmp_path, "not told")  # such a GPU is like no other, not even like itself in another run
+    unknown = {**stages, "c": {"program": "ok"}}
+    assert project.go(unknown).started["a"] == "host differs: gpus"
+    third = {**stages, "d": {"program": "ok"}}
+    assert "was measured on another host" in project.go(third).started["a"]
 
 
 def test_inputs_program_and_host_count(project: Project, done: Path) -> None:

@@ -194,15 +194,15 @@ def bound_to_host(run: Run) -> list[str]:
 
 def measured_host(run: Run) -> dict[str, Any] | None:
     """The fingerprint that the receipts of measuring stages name. Raises RunError if they name different ones."""
-    found: dict[str, Any] | None = None
+    found: dict[str, Any] = {}
     for stage in run.plan.stages:
         if not stage.measures_host or not ended(run, stage):
             continue
-        there = receipt(run, stage.name).get("host")
-        if found is not None and there is not None and there != found:
+        there: dict[str, Any] = receipt(run, stage.name).get("host") or {}
+        if any(there[name] != found[name] for name in set(found) & set(there)):
             raise RunError(f"{run.directory.name}: its stages were measured on two hosts: {found}, {there}")
-        found = found or there
-    return found
+        found |= there  # GPUs are told where a stage had some
+    return found or None
 
 
 def receipt(run: Run, stage: str) -> dict[str, Any]:

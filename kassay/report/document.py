@@ -18,7 +18,7 @@ from kassay.report.evidence import Report
 from kassay.report.findings import Finding, findings, verdict_line
 from kassay.report.model import RunView
 
-SCHEMA = "kassay.report/2"
+SCHEMA = "kassay.report/3"
 SCHEMA_FILE = "report.schema.json"
 PLAIN: dict[Any, Any] = {
     str: "string",

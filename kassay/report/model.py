@@ -54,6 +54,7 @@ class StageView:
     metrics: dict[str, Any]  # None where one was not finite
     nonfinite: tuple[str, ...]  # those metrics, each with what it was
     input_sha256: dict[str, str]  # input name -> digest
+    gpus: tuple[str, ...]  # kinds of the GPUs that it measured on, by its receipt
     stderr_tail: tuple[str, ...]  # last lines of stderr.log, for a stage that did not pass
     files: tuple[StageFile, ...]
 
@@ -105,6 +106,11 @@ class RunView:
     def program(self, name: str) -> tuple[StageView, ...]:
         """The stages that run this program, in plan order."""
         return tuple(stage for stage in self.stages if stage.program == name)
+
+    @property
+    def gpus(self) -> list[str]:
+        """Kinds of all GPUs that its stages measured on."""
+        return sorted({kind for stage in self.stages for kind in stage.gpus})
 
     @property
     def judged(self) -> tuple[StageView, ...]:
@@ -213,6 +219,7 @@ def load_stage(
         metrics=ended.metrics if ended else {},
         nonfinite=nonfinite_metrics(directory) if ended else (),
         input_sha256=input_digests(directory / paths.REQUEST) if ended else {},
+        gpus=gpus_of(directory / paths.RECEIPT),
         stderr_tail=()
         if word in ("passed", THIS_REPORT)
         else tuple(last_lines(directory / paths.STDERR, TAIL_BYTES)[-TAIL_LINES:]),
@@ -238,6 +245,12 @@ def input_digests(path: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     return {name: str(given["sha256"]) for name, given in read_object(path)["inputs"].items()}
+
+
+def gpus_of(path: Path) -> tuple[str, ...]:
+    """What a receipt says of the GPUs; a stage that did not end, or measured none, says nothing."""
+    host = read_object(path).get("host") if path.exists() else None
+    return tuple(str(kind) for kind in host.get("gpus", [])) if isinstance(host, dict) else ()
 
 
 def stage_files(directory: Path, ended: outcome.Outcome | None) -> tuple[StageFile, ...]:

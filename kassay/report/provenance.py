@@ -3,6 +3,7 @@
 from typing import Any
 
 from kassay import paths
+from kassay.kinds.device import DeviceRecord
 from kassay.kinds.source import PackageRecord, SourceRecord
 from kassay.report.dag import dag
 from kassay.report.evidence import Report
@@ -107,13 +108,24 @@ def asked_section(report: Report) -> Markup:
     study = run.study
     pairs: list[tuple[Content, Content]] = [
         ("profile", f"{run.profile}, workflow {run.workflow}"),
-        ("study", [str(study.get("name", ABSENT)), f": {study['question']}" if study.get("question") else None]),
-        ("models", ", ".join(run.models) or ABSENT),
+        *(
+            [("study", [str(study.get("name", ABSENT)), f": {study['question']}" if study.get("question") else None])]
+            if study
+            else []
+        ),
+        *([("models", ", ".join(run.models))] if run.models else []),
         ("host", host_text(run.host)),
+        *([("GPUs", "; ".join(devices))] if (devices := gpus_of(report)) else []),
         ("started", run.created_at),
         ("overrides", tag("ul", overrides) if run.overrides else "none"),
     ]
     return section("asked", "What was asked, and where it ran", definitions(pairs), setting_table(run))
+
+
+def gpus_of(report: Report) -> list[str]:
+    """Kinds of the GPUs by the stages' receipts, or their names by the records of a run that has no such receipt."""
+    named = [f"{one.name}, driver {one.driver or ABSENT}" for one in report.of(DeviceRecord)]
+    return report.run.gpus or list(dict.fromkeys(named))
 
 
 def host_text(host: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kassay import schemas
+from kassay import digest, paths, schemas
 from kassay.compare import compare
 from kassay.compare.lines import as_json, lines
 from kassay.compare.metrics import CONCLUDED, RATIOS, metrics_of
@@ -97,6 +97,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "protocol": ({"study": {**STUDY, "alpha": 0.01}}, "everything", "another protocol: tiny/tiny "),
     "pilot": ({"study": {**STUDY, "split": "development"}}, "everything", "split `confirmation` is not `development`"),
     "host": ({"host": {**HOST, "cpus": 8}}, "host-bound", "another host: cpus 2 and 8"),
+    "GPU": ({"host": {**HOST, "gpus": ["H200"]}}, "host-bound", "another host: gpus None and ['H200']"),
     "items": ({"second": stages(items_sha256="other")}, "judgements", "other items: robust retrieval"),
     "weights": (
         {"second": {**stages(), "timing": replace(stages()["timing"], input_sha256={"model": "2" * 64})}},
@@ -115,6 +116,18 @@ def test_what_must_not_be_compared_is_refused_with_its_reason(name: str, tmp_pat
     assert made.withheld > 0 and not any("rate_per_s" in name for name in values)
     assert ("gate robust k16v8-f native keys: verdict" in values) == (part == "host-bound")
     assert ("timing: outcome" in values) == (part != "everything")
+
+
+def test_one_host_is_told_by_stages_with_a_gpu_and_without(tmp_path: Path) -> None:
+    """Only a stage that had a GPU says which; the rest of what two stages say must agree."""
+    made = run(tmp_path, A, {name: Invented(measures=True) for name in ("a", "b", "c")})
+    receipts = [made / "stages" / name / paths.RECEIPT for name in ("a", "b", "c")]
+    assert subject_of(made).host == HOST
+    digest.write_json(receipts[1], {"host": {**HOST, "gpus": ["H200"]}, "code": {}})
+    assert subject_of(made).host == {**HOST, "gpus": ["H200"]}
+    digest.write_json(receipts[2], {"host": {**HOST, "gpus": ["A100"]}, "code": {}})
+    with pytest.raises(RunError, match=r"measured on two hosts: .*H200.*A100"):
+        subject_of(made)
 
 
 def test_a_run_is_not_compared_with_itself_under_whatever_name(tmp_path: Path) -> None:

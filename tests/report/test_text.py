@@ -95,7 +95,7 @@ def test_markdown_tables(full_reports: dict[str, str]) -> None:
 
 def test_report_json(full_reports: dict[str, str]) -> None:
     body = json.loads(full_reports["report.json"])
-    assert body["schema"] == "kassay.report/2" and body["verdict"] == VERDICT and body["exit_code"] == 0
+    assert body["schema"] == "kassay.report/3" and body["verdict"] == VERDICT and body["exit_code"] == 0
     schemas = {record["schema"] for record in body["records"]}
     assert {kind.schema for kind in (GateRecord, CertificateRecord, ContrastRecord, SaturationRecord)} <= schemas
 
