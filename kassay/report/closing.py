@@ -14,7 +14,7 @@ from kassay.report.words import counted, exit_meaning, one_line
 REPORT_HTML = "report.html"
 MOST = 20  # stages that are told one by one
 # Programs whose records alone make the verdict line.
-JUDGING = ("certify", "contrast", "published", "serving_verdict", "vllm_smoke", "vllm_check")
+JUDGING = ("certify", "contrast", "fusion_law", "published", "serving_verdict", "vllm_smoke", "vllm_check")
 
 
 def closing_lines(

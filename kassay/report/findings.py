@@ -18,7 +18,7 @@ from kassay.report.certified import planned_rows, row_of
 from kassay.report.comparisons import direct_line, matrix_line
 from kassay.report.composition_words import composition_line
 from kassay.report.evidence import Report
-from kassay.report.fusion_words import fusion_line
+from kassay.report.fusion_words import fusion_headline, fusion_line
 from kassay.report.model import NOT_RUN, RunView
 from kassay.report.probe_words import probe_line
 from kassay.report.serving_words import serving_line
@@ -60,7 +60,9 @@ def verdict_line(report: Report) -> str:
     found = verdicts(report)
     if not found and report.run.program("matrix"):
         return matrix_line(report)
-    if not found and (answers := answers_line(report) or serving_line(report) or headline(report)):
+    if not found and (
+        answers := answers_line(report) or serving_line(report) or headline(report) or fusion_headline(report)
+    ):
         return answers
     if not found:
         passed = sum(stage.word == "passed" for stage in report.run.judged)

@@ -21,9 +21,9 @@ from kassay.report.words import ABSENT, clean, fixed, percent, title
 
 UNSURE_STATES = ("shape_misfit", "ceiling_extrapolated", "not_identifiable")
 CLASS_OF = {
-    **dict.fromkeys(("pass", "passed", "gain confirmed", "usable", "equal"), "good"),
+    **dict.fromkeys(("pass", "passed", "gain confirmed", "usable", "equal", "holds"), "good"),
     **dict.fromkeys(("fails", "rejected", "crashed", "contradicted"), "bad"),
-    **dict.fromkeys(("unestablished", "ineligible", "unmet", "blocked", *UNSURE_STATES), "open"),
+    **dict.fromkeys(("unestablished", "unsettled", "ineligible", "unmet", "blocked", *UNSURE_STATES), "open"),
 }
 BROAD_PX = 500  # a wider drawing scrolls on a phone instead of becoming unreadable
 GLYPH_OF = {"good": "✓ ", "bad": "✗ ", "open": "? "}

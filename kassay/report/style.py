@@ -54,6 +54,7 @@ table { border-bottom: 1px solid var(--ink); }
 tbody tr { border-top: 1px solid var(--rule); } thead + tbody > tr:first-child { border-top: 0; }
 .n { text-align: right; white-space: nowrap; }
 .free { min-width: 12.5rem; max-width: 30rem; overflow-wrap: anywhere; }
+th.free { min-width: 8rem; max-width: 15rem; white-space: normal; }
 .word { font-weight: 600; white-space: nowrap; color: var(--none); }
 .word.good { color: var(--good); } .word.bad { color: var(--bad); } .word.open { color: var(--open); }
 .sub { display: block; color: var(--soft); font-size: .78rem; font-weight: 400; }

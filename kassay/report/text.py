@@ -18,6 +18,7 @@ from kassay.report.composition import COMPOSED, composition_row
 from kassay.report.conditions import FAULTS, GUARDS, blocks_of, fault_rows, guard_rows
 from kassay.report.evidence import Report
 from kassay.report.findings import chosen_settings, findings, verdict_line, verdicts
+from kassay.report.fusion_words import CLAIMS, SPEED_UPS, claim_rows, speed_up_rows
 from kassay.report.unrun import UNRUN, unrun_rows
 from kassay.report.words import (
     ABSENT,
@@ -60,6 +61,8 @@ def markdown(report: Report) -> str:
         grid("Acceptance of drafts", ACCEPTED, [acceptance_row(one) for one in report.of(AcceptanceRecord)]),
         grid("Drafts of timed cells", DRAFTED, timed_rows(report)),
         fit_table(report),
+        grid("Fused INT4: claims on the old law", CLAIMS, claim_rows(report)),
+        grid("Fused INT4: speed-ups", SPEED_UPS, speed_up_rows(report)),
         serving_tables(report),
         figure_tables(report),
         stage_table(report),

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from kassay.report.style import CSS
 from tests.report.fabricate import FakeRun
+from tests.report.fused import ended, fusion_run
 from tests.report.hostile import hostile_run
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -170,6 +171,21 @@ def test_paper_shows_every_table_and_cuts_none(browser: Browser, page_file: Path
     assert page.evaluate(CUT) == []
     hidden = page.locator("details table").evaluate_all("all => all.filter(one => !one.checkVisibility()).length")
     assert hidden == 0
+
+
+@pytest.mark.parametrize(("width", "tallest"), [(DESKTOP, 160), (PHONE, 400)])
+def test_what_stands_below_a_verdict_is_in_sight_and_makes_no_tall_row(
+    browser: Browser, tmp_path: Path, width: int, tallest: int
+) -> None:
+    path = tmp_path / "fused.html"
+    path.write_text(ended(fusion_run(tmp_path)).rendered()["report.html"], encoding="utf-8")
+    page = opened(browser, path, width).page
+    rows = page.locator("section[aria-labelledby=fusion] tbody tr")
+    assert rows.count() == 7
+    for row in rows.all():
+        told, whole = row.locator("td.free").bounding_box(), row.bounding_box()
+        assert told is not None and whole is not None and whole["height"] < tallest
+        assert told["x"] + told["width"] <= width
 
 
 def test_hostile_text_does_nothing_in_a_browser(browser: Browser, tmp_path: Path) -> None:
