@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 from kassay import paths, versions
 from kassay.errors import RecordError, VersionError
 from kassay.kinds.composition import CompositionRecord
+from kassay.kinds.device import DeviceRecord
 from kassay.kinds.direct import DirectRecord
 from kassay.kinds.fusion import FusionCell, FusionClaim, FusionFit, FusionVerdict
 from kassay.kinds.law import LawRecord
@@ -83,6 +84,7 @@ SHOWN: tuple[type[Record], ...] = (
     TimingCell,
     VllmFinding,
     VllmRatio,
+    DeviceRecord,
 )
 KINDS = {kind.schema.rpartition("/")[0]: kind for kind in SHOWN}
 FIRST_OF: dict[type[Record], str] = {ServedRequest: "token_ns"}  # a list of which only the first item is ever shown
