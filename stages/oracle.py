@@ -85,10 +85,11 @@ def of_kernels(stage: Stage) -> Metrics | Rejection:
     own = list(kernel_operands.cut_apart(decoder.step.seen, batch, scales))
     verdict, recipes = Verdict(stage), [recipe_named(name, params["sixteen"]) for name in params["recipes"]]
     for done, recipe in enumerate(recipes, start=1):
-        for index, given in enumerate(own):
+        for index, given in enumerate([] if recipe.prebias else own):  # no shipped model of the backend has a key bias
             kernel_cases.judge_kernels(verdict, recipe, index, given, plan.page_tokens, "kernel")
         for query_heads, kv_heads, head_dim, page_tokens in params["heads"]:
             given = kernel_operands.drawn((query_heads, kv_heads, head_dim), params["sixteen"], device, batch, tokens)
+            given = kernel_operands.biased(given) if recipe.prebias else given
             case = f"kernel-q{query_heads}-kv{kv_heads}-d{head_dim}-page{page_tokens}"
             kernel_cases.judge_kernels(verdict, recipe, 0, given, page_tokens, case)
         stage.progress(done, len(recipes), recipe.name)

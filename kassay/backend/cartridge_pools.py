@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from kassay.backend.kernel_cases import CUTS, KernelPool
+from kassay.backend.kernel_cases import CUTS
 from kassay.backend.kernel_operands import Given
+from kassay.backend.kernel_pool import KernelPool
 from kassay.backend.paged_cases import LENGTHS
 from kassay.kernels.cartridge import Cartridge, PrefixCut, Shared
 from kassay.kernels.host import Host

@@ -19,120 +19,24 @@ import torch
 
 from kassay.backend.judging import Found, Verdict
 from kassay.backend.kernel_operands import Given
-from kassay.backend.paged_cases import LENGTHS, SPARE_PAGES, Batch, component, faults_in
+from kassay.backend.kernel_pool import KernelPool
+from kassay.backend.paged_cases import LENGTHS, faults_in
 from kassay.errors import KassayError
-from kassay.kernels import store
-from kassay.kernels.host import Host
-from kassay.kernels.launch import Decode, host_of, shape_of
+from kassay.kernels.launch import host_of, shape_of
 from kassay.kernels.shape import refusals
 from kassay.kernels.split import Cut, Tile
 from kassay.kv import oracle
 from kassay.kv.expected import quantized
 from kassay.kv.mutation import MUTATIONS, inert
 from kassay.kv.oracle import Comparison, Component, Stored
-from kassay.kv.paged import PagedLayer, PagedPlane, PagedShape, slots_of
+from kassay.kv.paged import PagedLayer
 from kassay.kv.plane import as_numpy
+from kassay.kv.prebias import KeyBias, RotatedBias
 from kassay.kv.recipe import Recipe
 
-DECODED = 3  # last tokens of a sequence that are written one by one
 CUTS = (Cut(tile=Tile(tokens=64, warps=4, stages=3), splits=1), Cut(tile=Tile(tokens=32, warps=1, stages=3), splits=4))
 PAIRS = Cut(tile=Tile(tokens=32, warps=1, stages=3, heads=2), splits=2)
-NOT_OF_DECODE = ("causal_mask_missing", "e4m3fnuz_decoding", "bias_forgotten", "bias_late")
-
-
-class KernelPool:
-    """A pool on the device that the kernel wrote, and its reading."""
-
-    def __init__(
-        self, recipe: Recipe, given: Given, host: Host, page_tokens: int, seed: int, lengths: tuple[int, ...]
-    ) -> None:
-        self.given, self.host, self.lengths = given, host, lengths
-        requests, kv_heads, _, head_dim = given.k_BGSD.shape
-        pages = [-(-length // page_tokens) for length in lengths]
-        self.shape = PagedShape(
-            pages=sum(pages) + SPARE_PAGES, page_tokens=page_tokens, kv_heads=kv_heads, head_dim=head_dim
-        )  # fmt: skip
-        self.device = given.k_BGSD.device
-        self.layer = PagedLayer(recipe, self.shape, self.device, given.scales)
-        free = iter(torch.randperm(self.shape.pages, generator=torch.Generator().manual_seed(seed)).tolist())
-        table_RX = torch.zeros((len(pages), max(pages)), dtype=torch.int32)
-        for row, count in enumerate(pages):
-            table_RX[row, :count] = torch.tensor([next(free) for _ in range(count)], dtype=torch.int32)
-        self.table_RX = table_RX
-        self._leave_old_tokens()
-        slots_RT = slots_of(table_RX, torch.tensor(lengths), self.shape).to(self.device)
-        rows = range(len(lengths))
-        for row in rows if seed % 2 else reversed(rows):
-            prompt = max(1, lengths[row] - DECODED)
-            for start, stop in ((0, prompt), *((at, at + 1) for at in range(prompt, lengths[row]))):
-                self._write(row % requests, slice(start, stop), slots_RT[row, start:stop].contiguous())
-
-    def _write(self, request: int, tokens: slice, slots_N: torch.Tensor) -> None:
-        k_NGD, v_NGD = (
-            laid_out(x_BGSD[request, :, tokens].transpose(0, 1)) for x_BGSD in (self.given.k_BGSD, self.given.v_BGSD)
-        )
-        store.store(self.layer, self.host, k_NGD, v_NGD, slots_N, checked=True)
-
-    def _leave_old_tokens(self) -> None:
-        """What an earlier request left: real tokens, in every slot."""
-        requests, _, tokens, _ = self.given.k_BGSD.shape
-        slots_N = torch.arange(self.shape.slots, device=self.device)
-        source = ((slots_N + 1) % requests, (7 * slots_N + 3) % tokens)
-        k_NGD, v_NGD = (laid_out(x.transpose(1, 2)[source]) for x in (self.given.k_BGSD, self.given.v_BGSD))
-        store.store(self.layer, self.host, k_NGD, v_NGD, slots_N, checked=False)
-
-    def queries(self) -> torch.Tensor:
-        """q_RHD of the last token of each sequence."""
-        requests = self.given.q_BHSD.shape[0]
-        rows = [self.given.q_BHSD[row % requests, :, length - 1] for row, length in enumerate(self.lengths)]
-        return torch.stack(rows).contiguous()
-
-    def batch(self) -> Batch:
-        """A decode step over all sequences."""
-        return Batch(
-            table_RX=self.table_RX, lengths_R=torch.tensor(self.lengths), queries_R=(1,) * len(self.lengths)
-        )  # fmt: skip
-
-    def attended(self, batch: Batch, cut: Cut, layer: PagedLayer | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """out_RHD and lse_RH of the kernel, into memory full of NaN."""
-        q_RHD, read = self.queries(), layer or self.layer
-        width = batch.table_RX.shape[1] * self.shape.page_tokens
-        kernel = Decode(shape_of(read, q_RHD.shape[1]), self.host, self.device, len(q_RHD), width, cut)
-        kernel.part.fill_(float("nan"))
-        kernel.part_lse.fill_(float("nan"))
-        out, lse = torch.full_like(q_RHD, float("nan")), torch.full(q_RHD.shape[:2], float("nan"), device=self.device)
-        lengths = batch.lengths_R.to(dtype=torch.int32, device=self.device)
-        kernel(q_RHD, read, batch.table_RX.to(self.device), lengths, out, lse)
-        return out.float().cpu().numpy(), lse.cpu().numpy()
-
-    def held(self, row: int) -> tuple[Component, Component]:
-        """Keys and values of one sequence, read by page and place in numpy."""
-        size = self.shape.page_tokens
-        pages = [int(self.table_RX[row, at // size]) for at in range(self.lengths[row])]
-        places = [at % size for at in range(self.lengths[row])]
-        return component(on_host(self.layer.keys), pages, places), component(on_host(self.layer.values), pages, places)
-
-    def expected(self, row: int) -> oracle.Reference:
-        """Float64 attention of the last token on what is stored, with the roundings of 16 bits."""
-        keys, values = self.held(row)
-        q_1H1D = self.queries()[row].float().cpu().numpy()[None, :, None]
-        k, v = oracle.decoded(keys), oracle.decoded(values)
-        return oracle.reference_of_read(q_1H1D, k, v, self.layer.recipe.sixteen)
-
-
-def laid_out(x_NGD: torch.Tensor) -> torch.Tensor:
-    """The same numbers with heads as neighbours, also where there is one head, whose stride torch leaves as it was."""
-    return x_NGD.clone(memory_format=torch.contiguous_format)
-
-
-def on_host(plane: PagedPlane) -> PagedPlane:
-    """The same plane in host memory."""
-    found = object.__new__(PagedPlane)
-    vars(found).update(vars(plane))
-    found.data_PSHW = plane.data_PSHW.cpu()
-    found.scale_PHSG = None if plane.scale_PHSG is None else plane.scale_PHSG.cpu()
-    found.scale = None if plane.scale is None else plane.scale.cpu()
-    return found
+NOT_OF_DECODE = ("causal_mask_missing", "e4m3fnuz_decoding")
 
 
 def judge_kernels(verdict: Verdict, recipe: Recipe, index: int, given: Given, page_tokens: int, case: str) -> None:
@@ -140,7 +44,7 @@ def judge_kernels(verdict: Verdict, recipe: Recipe, index: int, given: Given, pa
     host = host_of(given.k_BGSD.device)
     lengths = tuple(one for one in LENGTHS if one < given.whole) + (given.whole,) * given.k_BGSD.shape[0]
     pool, other = (KernelPool(recipe, given, host, page_tokens, seed, lengths) for seed in (0, 1))
-    if reasons := refusals(host, shape_of(pool.layer, given.q_BHSD.shape[1])):
+    if reasons := refusals(host, shape_of(pool.layer, given.q_BHSD.shape[1]), prebias=True):
         raise KassayError(f"the oracle was asked for what the kernels refuse: {'; '.join(reasons)}")
     wanted = [pool.expected(row) for row in range(len(lengths))]
     verdict.clean(recipe, index, f"{case}-stored", stored_bits(pool, given))
@@ -168,7 +72,9 @@ def judge_faults(verdict: Verdict, recipe: Recipe, index: int, given: Given, pag
     pool = KernelPool(recipe, given, host, page_tokens, 0, (given.whole,) * requests)
     wanted = [pool.expected(row) for row in range(requests)]
     keys, values = (joined([pool.held(row)[at] for row in range(requests)]) for at in (0, 1))
-    keys = replace(keys, operand_BGSD=wide(given.k_BGSD), other_scale=values.scale)
+    rotated_GSD = pool.rotated(given.whole)
+    operand_BGSD = wide(given.k_BGSD) - (0 if rotated_GSD is None else rotated_GSD)
+    keys = replace(keys, operand_BGSD=operand_BGSD, other_scale=values.scale)
     values = replace(values, operand_BGSD=wide(given.v_BGSD), other_scale=keys.scale)
     q = pool.queries().float().cpu().numpy()[:, :, None]
     stored = Stored(keys=keys, values=values, q_BHTD=q, first_query=given.whole - 1, causal=True)
@@ -200,7 +106,7 @@ def joined(parts: list[Component]) -> Component:
 
 def planted(pool: KernelPool, faulty: Stored) -> PagedLayer | None:
     """The layer with the faulty numbers in its pages; None where its planes cannot hold them."""
-    layer = PagedLayer(pool.layer.recipe, pool.shape, pool.device, pool.given.scales)
+    layer = pool.empty(pool.layer.recipe, faulty_bias(pool, faulty))
     sides = ((layer.keys, pool.layer.keys, faulty.keys), (layer.values, pool.layer.values, faulty.values))
     for plane, clean, part in sides:
         plane.data_PSHW.copy_(clean.data_PSHW)
@@ -225,6 +131,25 @@ def planted(pool: KernelPool, faulty: Stored) -> PagedLayer | None:
         if plane.scale is not None and part.scale is not None:
             plane.scale.fill_(float(part.scale))
     return layer
+
+
+class LateBias(KeyBias):
+    """A key bias whose positions are one behind."""
+
+    def waves_at(self, positions_T: torch.Tensor) -> torch.Tensor:
+        """Those of the position before."""
+        return super().waves_at(positions_T - 1)
+
+
+def faulty_bias(pool: KernelPool, faulty: Stored) -> RotatedBias | None:
+    """The bias that attention adds where the fault is in it (none, or that of the position before), else None."""
+    clean, found, bias = pool.rotated(pool.given.whole), faulty.keys.offset_GSD, pool.given.bias
+    if clean is None or found is None or bias is None or np.array_equal(clean[:, : found.shape[1]], found):
+        return None
+    if not found.any():
+        return replace(bias, bias_HD=0 * bias.bias_HD)
+    of = bias.of
+    return replace(bias, of=LateBias(bias_LHD=of.bias_LHD, frequencies=of.frequencies, scaling=of.scaling))
 
 
 def differing(clean: Stored, faulty: Stored) -> Found:
@@ -265,7 +190,8 @@ def stored_bits(pool: KernelPool, given: Given) -> Found:
         for row, length in enumerate(pool.lengths):
             operand = as_numpy(x_BGSD[row % len(x_BGSD)][None, :, :length])
             scale = None if fixed[at] is None else np.asarray(fixed[at])
-            should = quantized(recipe, stored, operand, (length,), scale)
+            offset = pool.rotated(length) if at == 0 else None
+            should = quantized(recipe, stored, operand, (length,), scale, offset)
             holds = pool.held(row)[at]
             results["codes"].append(oracle.compare_bits(holds.data_BGSD, should.data_BGSD))
             if should.scale is not None and holds.scale is not None:

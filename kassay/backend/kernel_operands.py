@@ -4,12 +4,13 @@ Axes: B requests, N rows (tokens), H query heads, G KV heads, S tokens, D head d
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from kassay.kv.paged import LayerScales
 from kassay.kv.plane import DTYPES
+from kassay.kv.prebias import KeyBias, RotatedBias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class Given:
     v_BGSD: torch.Tensor
     q_BHSD: torch.Tensor
     scales: LayerScales
+    bias: RotatedBias | None = None  # in the keys, of position 0 on; None: they have none
 
     @property
     def whole(self) -> int:
@@ -40,6 +42,17 @@ def drawn(heads: tuple[int, int, int], sixteen: str, device: torch.device, reque
         k_BGSD=some(kv_heads), v_BGSD=some(kv_heads), q_BHSD=some(query_heads),
         scales=LayerScales(keys=0.01, values=0.012),
     )  # fmt: skip
+
+
+def biased(given: Given) -> Given:
+    """The same with a drawn bias in the keys, ten times as large as they are, that a RoPE has turned."""
+    _, kv_heads, tokens, head_dim = given.k_BGSD.shape
+    half = head_dim // 2
+    bias_LHD = 10 * torch.randn((1, kv_heads, head_dim), generator=torch.Generator().manual_seed(11))
+    key_bias = KeyBias(bias_LHD=bias_LHD, frequencies=10000.0 ** (-torch.arange(half) / half), scaling=1.0)
+    bias = key_bias.offset(0)
+    turned_GSD = bias.at(torch.arange(tokens, device=given.k_BGSD.device))
+    return replace(given, k_BGSD=(given.k_BGSD.float() + turned_GSD).to(given.k_BGSD.dtype), bias=bias)
 
 
 def cut_apart(

@@ -27,6 +27,7 @@ from kassay.kernels.launch import Decode, shape_of
 from kassay.kernels.shape import LEAST_ROWS, DecodeShape, supports
 from kassay.kernels.split import Cut, tiles_of
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
+from kassay.kv.prebias import KeyBias
 from kassay.kv.recipe import NATIVE, RECIPES, recipe_named
 
 WORDS = {0: "fp16", 1: "i16", 2: "i16", 3: "i16"}  # what a kernel reads of a format (kassay.kernels.shape)
@@ -39,15 +40,17 @@ Compile = Callable[[], Compiled]
 
 
 def layer_of(name: str, head_dim: int, page_tokens: int = 16) -> PagedLayer:
-    """An empty layer of a recipe, one page."""
+    """An empty layer of a recipe, one page; where it has a key bias, that is 0."""
     pool = PagedShape(pages=1, page_tokens=page_tokens, kv_heads=KV_HEADS, head_dim=head_dim)
-    return PagedLayer(recipe_named(name), pool, scales=LayerScales(keys=1.0, values=1.0))
+    none = KeyBias(bias_LHD=torch.zeros(1, KV_HEADS, head_dim), frequencies=torch.zeros(head_dim // 2), scaling=1.0)
+    offset = none.offset(0) if recipe_named(name).prebias else None
+    return PagedLayer(recipe_named(name), pool, scales=LayerScales(keys=1.0, values=1.0), key_offset=offset)
 
 
 def supported() -> list[str]:
-    """Recipes that the kernels have."""
-    paged = [recipe.name for recipe in RECIPES if recipe.policy != "tensor" and not recipe.prebias]
-    return [name for name in paged if supports(H200, shape_of(layer_of(name, 128), QUERY_HEADS))]
+    """Recipes that the kernels have; of those with pre-biased keys attention and the writer."""
+    paged = [recipe.name for recipe in RECIPES if recipe.policy != "tensor"]
+    return [name for name in paged if supports(H200, shape_of(layer_of(name, 128), QUERY_HEADS), prebias=True)]
 
 
 def kernels(
@@ -56,9 +59,10 @@ def kernels(
     """Name, head dim and what compiles it, of every kernel of these recipes (all that are supported)."""
     for head_dim in head_dims:
         for name in supported() if recipes is None else recipes:
-            for splits in SPLITS:
-                yield f"attention {name} {splits}", head_dim, attention(name, head_dim, splits)
-                yield f"attention {name} {splits} pairs", head_dim, attention(name, head_dim, splits, heads=2)
+            yield from attention_of(name, head_dim)
+            if recipe_named(name).prebias:
+                yield f"write {name}", head_dim, write(name, head_dim)
+                continue
             for count in prefix_rows(name):
                 yield f"prefix {name} {count}", head_dim, prefix(name, head_dim, count)
             yield f"write {name}", head_dim, write(name, head_dim)
@@ -71,6 +75,15 @@ def kernels(
         yield "norm", head_dim, norm(QUERY_HEADS * head_dim, adds=False)
         yield "norm add", head_dim, norm(QUERY_HEADS * head_dim, adds=True)
     yield "gate", NO_HEAD, gated()
+
+
+def attention_of(name: str, head_dim: int) -> Iterator[tuple[str, int, Compile]]:
+    """Decode attention of one recipe, and over pairs of heads where the rule may choose some."""
+    tiles = tiles_of(shape_of(layer_of(name, head_dim), QUERY_HEADS))
+    for splits in SPLITS:
+        for heads in sorted({tile.heads for tile in tiles}):
+            said = f"attention {name} {splits}" + (" pairs" if heads == 2 else "")
+            yield said, head_dim, attention(name, head_dim, splits, heads=heads)
 
 
 def asked_and_stored(shape: DecodeShape) -> dict[str, str]:
@@ -96,6 +109,8 @@ def launched(decode: Decode) -> Compile:
     """The split kernel as a launcher launches it."""
     pointers = {
         **asked_and_stored(decode.shape),
+        "bias_ptr": "fp32",
+        "waves_ptr": "fp32",
         "table_ptr": "i32",
         "length_ptr": "i32",
         "o_ptr": "fp32" if decode.parts > 1 else "fp16",
@@ -153,7 +168,7 @@ def write(name: str, head_dim: int) -> Compile:
     layer = layer_of(name, head_dim)
     kinds = ["fp16" if plane.sixteen_bit else "u8" for plane in (layer.keys, layer.values)]
     pointers = {
-        "k_ptr": "fp16",
+        "k_ptr": "fp32" if layer.recipe.prebias else "fp16",
         "v_ptr": "fp16",
         "slot_ptr": "i64",
         "k_data_ptr": kinds[0],

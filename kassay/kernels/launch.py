@@ -21,6 +21,7 @@ from kassay.kernels.split import Cut, chunk_of, cut_of
 from kassay.kernels.tuning import Book, key_of, source_version
 from kassay.kv.paged import PagedLayer, PagedPlane
 from kassay.kv.plane import DTYPES
+from kassay.kv.prebias import RotatedBias
 
 PACKED = {"K_PAGE": 0, "V_PAGE": 0, "K_SCALE_PAGE": 0, "V_SCALE_PAGE": 0}  # planes whose pages follow each other
 
@@ -75,7 +76,7 @@ class Decode:
 
         `beside`: parts behind the splits that the kernel launched before writes, merged with them.
         """
-        require(host, shape)
+        require(host, shape, prebias=not beside)  # a suffix does not know at which position it begins
         self.shape, self.host, self.device, self.batch, self.tokens = shape, host, device, batch, tokens
         self.scale = shape.head_dim**-0.5
         self.cut = cut or chosen(shape, host, batch, tokens, uneven=uneven, book=book)
@@ -109,10 +110,11 @@ class Decode:
         lse = torch.empty(q_BHD.shape[:2], dtype=torch.float32, device=q_BHD.device) if lse_BH is None else lse_BH
         grid = (self.read.programs, self.cut.splits, len(q_BHD))
         several = self.parts > 1
+        bias, waves = self.key_bias(layer, lse)
         planes = (words(layer.keys), words(layer.values), scales(layer.keys, lse), scales(layer.values, lse))
         outs = (self.part, self.part_lse) if several else (out, lse)
         attention_split[grid](
-            q_BHD, *planes, table_BX, lengths_B, *outs,
+            q_BHD, *planes, bias, waves, table_BX, lengths_B, *outs,
             self.scale, self.chunk, table_BX.stride(0),
             table_BX.shape[1] * self.shape.page_tokens, self.parts, **(self.options() | steps(layer))
         )  # fmt: skip
@@ -137,10 +139,22 @@ class Decode:
             "PDL": pdl,
             "AFTER": pdl and self.beside > 0,
             "SECOND": self.shape.group if tile.heads == 2 else 0,
+            "PREBIAS": shape.recipe.prebias,
             **({"launch_pdl": True} if pdl and self.beside else {}),
             "num_warps": tile.warps,
             "num_stages": tile.stages,
         }
+
+    def key_bias(self, layer: PagedLayer, none: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The bias of pre-biased keys, and the waves of all positions up to a whole step; `none` of other keys.
+
+        The first call makes the waves, which is no work for a captured graph. Raises KassayError for another offset.
+        """
+        if not self.shape.recipe.prebias:
+            return none, none
+        offset = rotated_bias_of(layer)
+        assert offset is not None, "a bug: a pre-bias layer was made without an offset"
+        return offset.bias_HD.to(self.device), offset.of.waves(self.chunk * self.cut.splits, self.device)
 
     def merge(self, out: torch.Tensor, lse: torch.Tensor) -> None:
         """Put the parts in the workspace together."""
@@ -179,6 +193,14 @@ class Decode:
 def words(plane: PagedPlane) -> torch.Tensor:
     """A plane's codes as 16-bit words, its 16-bit numbers as they are."""
     return plane.data_PSHW if plane.sixteen_bit else plane.data_PSHW.view(torch.int16)
+
+
+def rotated_bias_of(layer: PagedLayer) -> RotatedBias | None:
+    """What a layer takes off its keys. Raises KassayError for an offset that kernels cannot make again."""
+    offset = layer.keys.rule.offset
+    if offset is None or isinstance(offset, RotatedBias):
+        return offset
+    raise KassayError(f"recipe `{layer.recipe.name}`: kernels add a rotated bias (kassay.kv.prebias), this is none")
 
 
 def steps(layer: PagedLayer) -> dict[str, int]:

@@ -56,7 +56,7 @@ class DecodeShape:
     @property
     def pairs(self) -> bool:
         """Whether two KV heads can be read as one: their queries fill no tile of the tensor cores alone."""
-        return self.kv_heads % 2 == 0 and 2 * self.group <= LEAST_COLUMNS
+        return self.kv_heads % 2 == 0 and 2 * self.group <= LEAST_COLUMNS and not self.recipe.prebias
 
     def read_as(self, heads: int) -> "DecodeShape":
         """The shape of programs that read so many KV heads as one. Raises KassayError for heads that make no pairs."""
@@ -83,8 +83,8 @@ class DecodeShape:
         }
 
 
-def refusals(host: Host, shape: DecodeShape) -> tuple[str, ...]:
-    """Why this host cannot run that shape, all reasons; empty if it can."""
+def refusals(host: Host, shape: DecodeShape, *, prebias: bool = False) -> tuple[str, ...]:
+    """Why this host cannot run that shape, all reasons; empty if it can. `prebias`: whoever asks adds the key bias."""
     recipe, found = shape.recipe, []
     if shape.kv_heads < 1 or shape.query_heads % shape.kv_heads or shape.query_heads < 1:
         found.append(f"{shape.query_heads} query heads are no multiple of {shape.kv_heads} KV heads")
@@ -94,8 +94,10 @@ def refusals(host: Host, shape: DecodeShape) -> tuple[str, ...]:
         found.append(f"pages of {shape.page_tokens} tokens, allowed are {PAGES}")
     if recipe.policy not in ("none", "fixed", "dynamic"):
         found.append(f"recipe `{recipe.name}`: scale policy `{recipe.policy}`, allowed are none, fixed and dynamic")
-    if recipe.prebias:
-        found.append(f"recipe `{recipe.name}`: pre-biased keys need their offset at every position of the loop")
+    if recipe.prebias and not prebias:
+        found.append(
+            f"recipe `{recipe.name}`: pre-biased keys need their bias at every position, which this kernel lacks"
+        )
     for part, stored in (("keys", recipe.key_format), ("values", recipe.value_format)):
         if stored not in FORMATS:
             found.append(f"recipe `{recipe.name}`: {part} in `{stored}`, allowed are {', '.join(FORMATS)}")
@@ -104,12 +106,12 @@ def refusals(host: Host, shape: DecodeShape) -> tuple[str, ...]:
     return tuple(found)
 
 
-def supports(host: Host, shape: DecodeShape) -> bool:
+def supports(host: Host, shape: DecodeShape, *, prebias: bool = False) -> bool:
     """Whether the kernels can do this."""
-    return not refusals(host, shape)
+    return not refusals(host, shape, prebias=prebias)
 
 
-def require(host: Host, shape: DecodeShape) -> None:
+def require(host: Host, shape: DecodeShape, *, prebias: bool = False) -> None:
     """Raise KassayError that names every reason."""
-    if found := refusals(host, shape):
+    if found := refusals(host, shape, prebias=prebias):
         raise KassayError("the decode kernels do not support this: " + "; ".join(found))

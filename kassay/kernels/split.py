@@ -105,7 +105,8 @@ def suiting(shape: DecodeShape) -> list[Tile]:
 def holds(shape: DecodeShape, tile: Tile) -> bool:
     """Whether a thread's registers take scores and accumulators of all queries of a program."""
     held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
-    wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0 or shape.head_dim > 128)
+    full = shape.rows > 8 or shape.value_number == 0 or shape.head_dim > 128 or shape.recipe.prebias
+    wide = tile.tokens > 32 * tile.warps and full
     return held <= MOST_HELD and not wide
 
 
@@ -127,13 +128,14 @@ def assumed_residents(host: Host, shape: DecodeShape, tile: Tile) -> int:
 
 
 def assumed_shared_bytes(shape: DecodeShape, tile: Tile) -> int:
-    """Shared memory of a program: tiles of keys, values and scales on their way, the queries, the weights.
+    """Shared memory of a program: tiles of keys, values, scales and waves on their way, the queries, the weights.
 
     One stage less than the pipeline has, but where four warps multiply 16 queries and more (wgmma).
     """
     shape = shape.read_as(tile.heads)
     stages = tile.stages if tile.warps == 4 and shape.rows >= 16 else max(1, tile.stages - 1)
-    coming = stages * tile.tokens * (2 * row_bytes(shape) + 4 * tile.heads * scales(shape))
+    waves = 4 * shape.head_dim if shape.recipe.prebias else 0
+    coming = stages * tile.tokens * (2 * row_bytes(shape) + 4 * tile.heads * scales(shape) + waves)
     return coming + 2 * shape.rows * (shape.head_dim + tile.tokens)
 
 

@@ -7,7 +7,7 @@ import torch
 from kassay.errors import KassayError
 from kassay.kernels.device.write import write_pages
 from kassay.kernels.host import Host
-from kassay.kernels.launch import scales, shape_of, step
+from kassay.kernels.launch import rotated_bias_of, scales, shape_of, step
 from kassay.kernels.shape import require
 from kassay.kv import formats
 from kassay.kv.paged import SKIP, PagedLayer, check_write
@@ -18,15 +18,18 @@ BLOCK = 16  # rows of a program: a token of 8 heads is half of one
 
 
 def store(
-    layer: PagedLayer, host: Host, k_NHD: torch.Tensor, v_NHD: torch.Tensor, slots_N: torch.Tensor, *, checked: bool
-) -> None:
+    layer: PagedLayer, host: Host, k_NHD: torch.Tensor, v_NHD: torch.Tensor, slots_N: torch.Tensor, *, checked: bool,
+    positions_N: torch.Tensor | None = None,
+) -> None:  # fmt: skip
     """Quantize and store tokens; slot -1 leaves its token out.
+
+    `positions_N`: where each token stands in its sequence, which a pre-bias recipe needs.
 
     `checked` also looks at values (slots out of range or twice, operands that are not finite), which waits for the
     device: off in a captured graph, where a caller's slots come from its own allocator. Shapes are always checked.
     """
     shape = shape_of(layer, layer.shape.kv_heads)
-    require(host, shape)
+    require(host, shape, prebias=True)
     wanted = (len(slots_N), shape.kv_heads, shape.head_dim)
     for name, x_NHD in (("keys", k_NHD), ("values", v_NHD)):
         if tuple(x_NHD.shape) != wanted or x_NHD.dtype != DTYPES[shape.recipe.sixteen]:
@@ -44,7 +47,17 @@ def store(
             operand_of(k_NHD[kept_N], shape.recipe.sixteen)
             operand_of(v_NHD[kept_N], shape.recipe.sixteen)
     if len(slots_N):
-        launch(layer, k_NHD, v_NHD, slots_N)
+        launch(layer, unbiased(layer, k_NHD, positions_N), v_NHD, slots_N)
+
+
+def unbiased(layer: PagedLayer, k_NHD: torch.Tensor, positions_N: torch.Tensor | None) -> torch.Tensor:
+    """Keys without their rotated bias in FP32, rounded as the reference rounds; others as they are."""
+    offset = rotated_bias_of(layer)
+    if offset is None:
+        return k_NHD
+    if positions_N is None or positions_N.shape != k_NHD.shape[:1]:
+        raise KassayError(f"recipe `{layer.recipe.name}` needs the position of each token that is written")
+    return (k_NHD.float() - offset.at(positions_N).transpose(0, 1)).contiguous()
 
 
 def launch(layer: PagedLayer, k_NHD: torch.Tensor, v_NHD: torch.Tensor, slots_N: torch.Tensor) -> None:

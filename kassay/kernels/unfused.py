@@ -11,7 +11,7 @@ import torch
 from kassay.kernels.device.dequantize import dequantize_pages
 from kassay.kernels.host import Host
 from kassay.kernels.launch import Decode, scales, shape_of, words
-from kassay.kernels.shape import DecodeShape
+from kassay.kernels.shape import DecodeShape, require
 from kassay.kernels.split import Cut
 from kassay.kv.paged import PagedLayer, PagedPlane, PagedShape
 from kassay.kv.recipe import NATIVE
@@ -26,6 +26,7 @@ class Unfused:
         self, shape: DecodeShape, pool: PagedShape, host: Host, device: torch.device,
         batch: int, tokens: int, cut: Cut | None = None,
     ) -> None:  # fmt: skip
+        require(host, shape)
         native = replace(shape, recipe=NATIVE.on(shape.recipe.sixteen))
         self.attend = Decode(native, host, device, batch, tokens, cut)
         self.page_tokens = pool.page_tokens

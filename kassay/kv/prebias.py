@@ -15,11 +15,9 @@ Source: the study `prebias-gate`; the same idea before RoPE is known from pre-Ro
 KVQuant, arXiv:2401.18079).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
-
-from kassay.kv.plane import Offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +28,44 @@ class KeyBias:
     frequencies: torch.Tensor  # FP32, D/2: radians a token
     scaling: float  # of cosine and sine, as some RoPE variants have it
 
-    def offset(self, layer: int) -> Offset:
+    made: dict[tuple[int, torch.device], torch.Tensor] = field(default_factory=dict, repr=False)  # `waves` made once
+
+    def waves_at(self, positions_T: torch.Tensor) -> torch.Tensor:
+        """Cosines of the D/2 angles at these positions, then their sines, FP32 TD."""
+        angles_TW = torch.outer(positions_T.float(), self.frequencies.to(positions_T.device))
+        return torch.cat((angles_TW.cos() * self.scaling, angles_TW.sin() * self.scaling), dim=1)
+
+    def waves(self, tokens: int, device: torch.device) -> torch.Tensor:
+        """Those from 0 on: the same memory for all layers and calls of that length, so that a graph may hold it."""
+        key = (tokens, device)
+        if key not in self.made:
+            self.made[key] = self.waves_at(torch.arange(tokens, device=device))
+        return self.made[key]
+
+    def offset(self, layer: int) -> "RotatedBias":
         """The rotated bias of one layer, for tokens from and up to a position."""
-
-        def rotated(start: int, stop: int, device: torch.device) -> torch.Tensor:
-            return rotate(self.bias_LHD[layer].to(device), self.frequencies.to(device), self.scaling, start, stop)
-
-        return rotated
+        return RotatedBias(of=self, bias_HD=self.bias_LHD[layer])
 
 
-def rotate(bias_HD: torch.Tensor, frequencies: torch.Tensor, scaling: float, start: int, stop: int) -> torch.Tensor:
-    """R(t) b for t = start … stop - 1, FP32 1HTD."""
-    positions_T = torch.arange(start, stop, dtype=torch.float32, device=bias_HD.device)
-    angles_TD = torch.outer(positions_T, frequencies).repeat(1, 2)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RotatedBias:
+    """An offset (kassay.kv.plane.Offset) that says what it is made of: the kernels make it again themselves."""
+
+    of: KeyBias
+    bias_HD: torch.Tensor  # FP32
+
+    def __call__(self, start: int, stop: int, device: torch.device) -> torch.Tensor:
+        """R(t) b for t = start … stop - 1, FP32 1HTD."""
+        return self.at(torch.arange(start, stop, device=device))[None]
+
+    def at(self, positions_T: torch.Tensor) -> torch.Tensor:
+        """R(t) b of these positions, FP32 HTD."""
+        return rotate(self.bias_HD.to(positions_T.device), self.of.waves_at(positions_T))
+
+
+def rotate(bias_HD: torch.Tensor, waves_TD: torch.Tensor) -> torch.Tensor:
+    """R(t) b by the cosines and sines of positions, FP32 HTD."""
     first, second = bias_HD.chunk(2, dim=-1)
     turned_HD = torch.cat((-second, first), dim=-1)
-    cos_TD, sin_TD = angles_TD.cos() * scaling, angles_TD.sin() * scaling
-    return (bias_HD[:, None] * cos_TD + turned_HD[:, None] * sin_TD)[None]
+    cos_TD, sin_TD = (half_TW.repeat(1, 2) for half_TW in waves_TD.chunk(2, dim=1))
+    return bias_HD[:, None] * cos_TD + turned_HD[:, None] * sin_TD

@@ -38,6 +38,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, name: str, page_tokens: int = 16) ->
     monkeypatch.setattr(kernel_cases, "LENGTHS", LENGTHS)
     verdict = Verdict(Kept())  # type: ignore[arg-type]
     given = kernel_operands.drawn((2, 1, 64), "fp16", torch.device("cpu"), 2, 34)
+    given = kernel_operands.biased(given) if recipe_named(name).prebias else given
     kernel_cases.judge_kernels(verdict, recipe_named(name), 0, given, page_tokens, "kernel")
     return verdict.body()
 
@@ -62,6 +63,15 @@ def test_every_page_size_has_the_faults_that_are_faults_there(
     both = {"pages_swapped", "one_slot_too_many"}
     assert named & both == (set() if page_tokens == 1 else both)
     assert {"page_of_another_request", "table_row_off_by_one", "newest_token_missing"} <= named
+
+
+@pytest.mark.parametrize("recipe", ["prebias-k8v8-d", "prebias-k8v16-f"])
+def test_pre_biased_keys_hold_and_a_bias_that_is_forgotten_or_late_is_caught(
+    recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = judged(monkeypatch, recipe)
+    assert body["passed"], (body["missed"], body["escaped"])
+    assert {"bias_forgotten", "bias_late", "newest_token_missing"} <= {row["mutation"] for row in body["mutations"]}
 
 
 def test_a_kernel_that_errs_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

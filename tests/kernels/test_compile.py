@@ -27,6 +27,8 @@ def told(made):
     return {**found, **{word: sass.count(word) for word in ("LDSM", "HMMA", "F2FP", "LDGSTS", "ACQBULK", "PREEXIT")}}
 
 found = {f"{name} {splits}": told(catalogue.attention(name, 128, splits)()) for name, splits in json.loads(sys.argv[1])}
+found["prebias"] = told(catalogue.attention("prebias-k8v8-d", 128, 1)())
+found["prebias write"] = told(catalogue.write("prebias-k8v8-d", 128)())
 found["beside"] = told(catalogue.attention("k16v8-d", 128, 1, beside=2)())
 for name in ("k16v8-f", "k8v8-d", "k4v4-d"):
     found[f"pairs {name}"] = told(catalogue.attention(name, 128, 1, heads=2)())
@@ -56,7 +58,8 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == len(CASES) + 14
+    assert len(found) == len(CASES) + 16
+    assert found.pop("prebias")["spills"] <= 32, "two factors of a query beside all else; 8 bytes when written"
     assert not {name: told["spills"] for name, told in found.items() if told["spills"]}
     for recipe, splits in CASES:
         told = found[f"{recipe} {splits}"]

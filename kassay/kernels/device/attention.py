@@ -12,7 +12,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from kassay.kernels.device.columns import asked, finish, walk
+from kassay.kernels.device.bias import factors
+from kassay.kernels.device.columns import finish, walk
+from kassay.kernels.device.queries import asked
 from kassay.kernels.device.walk import LN_2, store_rows
 
 
@@ -23,6 +25,8 @@ def attention_split(
     v_ptr,
     k_scale_ptr,  # FP32: PHS if dynamic, one number if fixed
     v_scale_ptr,
+    bias_ptr,  # of pre-biased keys, FP32 GD
+    waves_ptr,  # FP32: cosines and sines of every position up to a whole step, TD
     table_ptr,  # BX, int32
     length_ptr,  # B, int32
     o_ptr,  # BHD in q's format, or BHCD in FP32 where there are several splits
@@ -53,6 +57,7 @@ def attention_split(
     PDL: tl.constexpr,
     AFTER: tl.constexpr,  # the kernel before this one writes parts too, and runs beside it
     SECOND: tl.constexpr,  # query heads of the first of two KV heads that are read as one; 0: heads are read singly
+    PREBIAS: tl.constexpr,
 ):
     """One split of one sequence and one tile of query heads of one KV head."""
     RAISED: tl.constexpr = K_FORMAT == 3 and ASM and q_ptr.dtype.element_ty == tl.float16
@@ -89,11 +94,15 @@ def attention_split(
         q_ptr, rows_R, valid_R, in_group_R, k_scale_ptr, scale,
         D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE, SECOND,
     )  # fmt: skip
+    cos_WR = start_NR
+    sin_WR = start_NR
+    if PREBIAS:
+        cos_WR, sin_WR = factors(q_ptr, rows_R, valid_R, bias_ptr, head, scale, D)
     m_R, l_R, a0, a1, a2, a3 = walk(
-        q0, q1, q2, q3, start_NR, logit_scale, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
+        q0, q1, q2, q3, start_NR, logit_scale, cos_WR, sin_WR, waves_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
         pages_ptr, page_N, first_page, first, last, length, head,
         KV_HEADS, D, PAGE, K_FORMAT, V_FORMAT, K_DYNAMIC, V_DYNAMIC, K_PAGE, V_PAGE, K_SCALE_PAGE, V_SCALE_PAGE,
-        FOLD, BLOCK_R, BLOCK_N, ASM, RAISED, SECOND,
+        FOLD, BLOCK_R, BLOCK_N, ASM, RAISED, SECOND, PREBIAS,
     )  # fmt: skip
     finish(
         o_ptr, lse_ptr, v_scale_ptr, out_R, valid_R, in_group_R, m_R, l_R, a0, a1, a2, a3,

@@ -16,9 +16,10 @@ Everything else is as walk says: base 2, scales, FOLD, and INT4 keys without a s
 import triton
 import triton.language as tl
 
+from kassay.kernels.device.bias import of_bias
 from kassay.kernels.device.place import page_step
 from kassay.kernels.device.unpack import pairs, quads, raised_quads
-from kassay.kernels.device.walk import LN_2, LOG2_E, RAISED_STEP, store_rows
+from kassay.kernels.device.walk import LN_2, store_rows
 
 
 @triton.jit
@@ -61,77 +62,11 @@ def weighted(p_NR, words_WN, a0, a1, a2, a3, FORMAT: tl.constexpr, ASM: tl.const
 
 
 @triton.jit
-def query_lane(
-    q_ptr,
-    rows_R,
-    valid_R,
-    in_group_R,
-    D: tl.constexpr,
-    LANES: tl.constexpr,
-    lane: tl.constexpr,
-    WIDE: tl.constexpr,
-    SECOND: tl.constexpr,
-):
-    """Elements LANES * i + lane of the query rows, as columns; those of padding, and of another head, are 0."""
-    if SECOND:
-        at_W = tl.arange(0, D // LANES) * LANES + lane
-        own_WR = (at_W >= D // 2)[:, None] == (in_group_R >= SECOND)[None, :]
-        at_WR = rows_R[None, :] * (D // 2) + (at_W % (D // 2))[:, None]
-        q_WR = tl.load(q_ptr + at_WR, mask=valid_R[None, :] & own_WR, other=0.0)
-    else:
-        at_WR = rows_R[None, :] * D + tl.arange(0, D // LANES)[:, None] * LANES + lane
-        q_WR = tl.load(q_ptr + at_WR, mask=valid_R[None, :], other=0.0)
-    return q_WR.to(tl.float32) if WIDE else q_WR
-
-
-@triton.jit
 def own_half(a_WR, in_group_R, W: tl.constexpr, R: tl.constexpr, SECOND: tl.constexpr):
     """Of an accumulator over two heads' row the half of each query's head."""
     halves_2WR = tl.reshape(a_WR, (2, W // 2, R))
     own_2WR = (tl.arange(0, 2)[:, None, None] == 1) == (in_group_R >= SECOND)[None, None, :]
     return tl.sum(tl.where(own_2WR, halves_2WR, 0.0), 0)
-
-
-@triton.jit
-def asked(
-    q_ptr,
-    rows_R,
-    valid_R,
-    in_group_R,
-    k_scale_ptr,
-    scale,
-    D: tl.constexpr,
-    K_FORMAT: tl.constexpr,
-    K_DYNAMIC: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    RAISED: tl.constexpr,
-    WIDE: tl.constexpr,
-    SECOND: tl.constexpr,
-):
-    """Queries by lanes, where their products start, and what a product is multiplied by."""
-    K_LANES: tl.constexpr = 1 if K_FORMAT == 0 else (4 if K_FORMAT == 3 else 2)
-    q0 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 0, WIDE, SECOND)
-    q1 = q0
-    q2 = q0
-    q3 = q0
-    if K_LANES > 1:
-        q1 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 1, WIDE, SECOND)
-    if K_LANES > 2:
-        q2 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 2, WIDE, SECOND)
-        q3 = query_lane(q_ptr, rows_R, valid_R, in_group_R, D, K_LANES, 3, WIDE, SECOND)
-
-    logit_scale = scale * LOG2_E
-    start_NR = tl.zeros((BLOCK_N, BLOCK_R), tl.float32)
-    if RAISED:
-        sum_R = tl.sum(q0.to(tl.float32) + q1.to(tl.float32) + q2.to(tl.float32) + q3.to(tl.float32), 0)
-        start_NR += (sum_R * (-8.0 * RAISED_STEP))[None, :]
-        q1 = (q1.to(tl.float32) * 0.0625).to(q0.dtype)
-        q3 = (q3.to(tl.float32) * 0.0625).to(q0.dtype)
-        logit_scale /= RAISED_STEP
-    if K_FORMAT != 0 and not K_DYNAMIC:
-        logit_scale *= tl.load(k_scale_ptr)
-    return q0, q1, q2, q3, start_NR, logit_scale
 
 
 @triton.jit
@@ -142,6 +77,9 @@ def walk(
     q3,
     start_NR,
     logit_scale,
+    cos_WR,
+    sin_WR,
+    waves_ptr,
     k_ptr,
     v_ptr,
     k_scale_ptr,
@@ -170,6 +108,7 @@ def walk(
     ASM: tl.constexpr,
     RAISED: tl.constexpr,
     SECOND: tl.constexpr,  # first column of another KV head in the same rows; 0: there is none
+    PREBIAS: tl.constexpr,
 ):
     """The softmax of tokens [first, last): peak, sum raised by 2^FOLD, and the weighted values by lanes."""
     K_LANES: tl.constexpr = 1 if K_FORMAT == 0 else (4 if K_FORMAT == 3 else 2)
@@ -219,6 +158,8 @@ def walk(
                 s_NR = s_NR * (k_scale_N * logit_scale)[:, None] + hidden_N[:, None]
         else:
             s_NR = s_NR * logit_scale + hidden_N[:, None]
+        if PREBIAS:
+            s_NR += of_bias(cos_WR, sin_WR, waves_ptr, start, tokens_N, D)
         peak_R = tl.maximum(m_R, tl.max(s_NR, 0))
         fade_R = tl.exp2(m_R - peak_R)
         p_NR = tl.exp2(s_NR - (peak_R - FOLD)[None, :])
