@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from kassay.kv import prebias
 from kassay.kv.paged import LayerScales
 from kassay.kv.plane import DTYPES
-from kassay.kv.prebias import KeyBias, RotatedBias
+from kassay.kv.prebias import RotatedBias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +46,9 @@ def drawn(heads: tuple[int, int, int], sixteen: str, device: torch.device, reque
 
 
 def biased(given: Given) -> Given:
-    """The same with a drawn bias in the keys, ten times as large as they are, that a RoPE has turned."""
+    """The same with a drawn bias in the keys that a RoPE has turned."""
     _, kv_heads, tokens, head_dim = given.k_BGSD.shape
-    half = head_dim // 2
-    bias_LHD = 10 * torch.randn((1, kv_heads, head_dim), generator=torch.Generator().manual_seed(11))
-    key_bias = KeyBias(bias_LHD=bias_LHD, frequencies=10000.0 ** (-torch.arange(half) / half), scaling=1.0)
-    bias = key_bias.offset(0)
+    bias = prebias.drawn(kv_heads, head_dim)
     turned_GSD = bias.at(torch.arange(tokens, device=given.k_BGSD.device))
     return replace(given, k_BGSD=(given.k_BGSD.float() + turned_GSD).to(given.k_BGSD.dtype), bias=bias)
 

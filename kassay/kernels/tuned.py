@@ -46,7 +46,8 @@ def precompile(job: tuple[Heads, str, Tile]) -> None:
     device = torch.device("cuda")
     pages = 256 // heads.page_tokens
     pool = PagedShape(pages=pages, page_tokens=heads.page_tokens, kv_heads=heads.kv_heads, head_dim=heads.head_dim)
-    layer = PagedLayer(recipe_named(name, heads.sixteen), pool, device, SCALES)
+    recipe = recipe_named(name, heads.sixteen)
+    layer = PagedLayer(recipe, pool, device, SCALES, heads.key_bias() if recipe.prebias else None)
     table = torch.arange(pages, dtype=torch.int32, device=device)[None]
     q = torch.zeros(1, heads.query_heads, heads.head_dim, device=device, dtype=DTYPES[heads.sixteen])
     for splits in (1, 2):

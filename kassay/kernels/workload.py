@@ -7,8 +7,9 @@ reads pages in random order. Tables take turns and share no page, so that `COLD_
 of one byte; a graph holds so many calls that it lasts milliseconds, as its launch costs 6 us that are no kernel's.
 """
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.nn import functional
@@ -19,9 +20,11 @@ from kassay.kernels.launch import Decode
 from kassay.kernels.shape import DecodeShape
 from kassay.kernels.store import store
 from kassay.kernels.unfused import Unfused
+from kassay.kv import prebias
 from kassay.kv.geometry import Geometry, token_bytes
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
 from kassay.kv.plane import DTYPES
+from kassay.kv.prebias import RotatedBias
 from kassay.kv.recipe import Recipe, Sixteen, recipe_named
 
 SCALES = LayerScales(keys=0.012, values=0.012)  # of operands from a normal distribution: 5.4 / 448
@@ -48,6 +51,10 @@ class Heads:
             recipe=recipe_named(name, self.sixteen), query_heads=self.query_heads, kv_heads=self.kv_heads,
             head_dim=self.head_dim, page_tokens=self.page_tokens,
         )  # fmt: skip
+
+    def key_bias(self) -> RotatedBias:
+        """What a pre-bias recipe takes off the keys of these heads."""
+        return prebias.drawn(self.kv_heads, self.head_dim)
 
     def call_bytes(self, name: str, batch: int, tokens: int) -> int:
         """Bytes of a call: keys, values and scales of `tokens` of all sequences, queries and outputs, once each."""
@@ -82,13 +89,16 @@ class Pool:
     def _layer(self, recipe: Recipe) -> PagedLayer:
         if recipe.name == "native":
             return self._whole["native"]
-        layer = PagedLayer(recipe, self.shape, "meta", SCALES)
+        layer = PagedLayer(recipe, self.shape, "meta", SCALES, self.heads.key_bias() if recipe.prebias else None)
         stored = (recipe.key_format, recipe.value_format)
         sixteen = DTYPES[recipe.sixteen]
         letter = "f" if recipe.policy == "fixed" else "d"
         stems = ["native" if one in ("fp16", "bf16") else f"k{TWINS[one]}v{TWINS[one]}-{letter}" for one in stored]
         assert layer.keys.data_PSHW.dtype in (sixteen, torch.uint8)
         layer.keys, layer.values = self._stored(stems[0]).keys, self._stored(stems[1]).values
+        if recipe.prebias:  # the same codes, of what is left of keys whose bias was taken off
+            layer.keys = copy.copy(layer.keys)
+            layer.keys.rule = replace(layer.keys.rule, offset=self.heads.key_bias())
         return layer
 
     def _stored(self, name: str) -> PagedLayer:

@@ -63,6 +63,13 @@ class RotatedBias:
         return rotate(self.bias_HD.to(positions_T.device), self.of.waves_at(positions_T))
 
 
+def drawn(kv_heads: int, head_dim: int, scaling: float = 1.0) -> RotatedBias:
+    """A bias ten times as large as keys of a normal distribution, for checks on drawn operands."""
+    bias_LHD = 10 * torch.randn((1, kv_heads, head_dim), generator=torch.Generator().manual_seed(11))
+    frequencies = 10000.0 ** (-torch.arange(head_dim // 2) / (head_dim // 2))
+    return KeyBias(bias_LHD=bias_LHD, frequencies=frequencies, scaling=scaling).offset(0)
+
+
 def rotate(bias_HD: torch.Tensor, waves_TD: torch.Tensor) -> torch.Tensor:
     """R(t) b by the cosines and sines of positions, FP32 HTD."""
     first, second = bias_HD.chunk(2, dim=-1)

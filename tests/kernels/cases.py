@@ -15,7 +15,7 @@ from kassay.kernels.split import Cut, Tile
 from kassay.kv.oracle import Component, Stored, reference_attention
 from kassay.kv.paged import LayerScales, PagedLayer, PagedPlane, PagedShape, slots_of
 from kassay.kv.plane import DTYPES
-from kassay.kv.prebias import KeyBias, RotatedBias
+from kassay.kv.prebias import drawn as drawn_bias
 from kassay.kv.recipe import recipe_named
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def case_of(
     longest = max(lengths)
     x, b = max(1, -(-longest // page_tokens)), len(lengths)
     pool = PagedShape(pages=b * x + 3, page_tokens=page_tokens, kv_heads=heads[1], head_dim=head_dim)
-    offset = bias_of(heads[1], head_dim) if recipe_named(recipe).prebias else None
+    offset = drawn_bias(heads[1], head_dim, 1.1) if recipe_named(recipe).prebias else None
     layer = PagedLayer(recipe_named(recipe, sixteen), pool, scales=SCALES, key_offset=offset)
     for plane in (layer.keys, layer.values):
         plane.data_PSHW.fill_(float("nan") if plane.sixteen_bit else 0x7F)
@@ -94,13 +94,6 @@ def case_of(
     layer.write(drawn[0], drawn[1], slots, positions)
     q_BHD = torch.randn((b, heads[0], head_dim), generator=generator).to(DTYPES[sixteen])
     return Case(layer=layer, table_BX=table.int(), lengths_B=lengths_B, q_BHD=q_BHD)
-
-
-def bias_of(kv_heads: int, head_dim: int) -> RotatedBias:
-    """A key bias much larger than what it is added to, and a RoPE that turns it."""
-    bias_LHD = 10 * torch.randn((1, kv_heads, head_dim), generator=torch.Generator().manual_seed(3))
-    frequencies = 10000.0 ** (-torch.arange(head_dim // 2) / (head_dim // 2))
-    return KeyBias(bias_LHD=bias_LHD, frequencies=frequencies, scaling=1.1).offset(0)
 
 
 def packed(case: Case, queries: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

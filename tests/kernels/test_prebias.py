@@ -12,11 +12,12 @@ from kassay.kernels.gather import Gathered
 from kassay.kernels.launch import Decode, shape_of
 from kassay.kernels.split import Cut, tiles_of
 from kassay.kernels.store import store
+from kassay.kernels.workload import Calls, Heads, Pool
 from kassay.kv.paged import PAGE_TOKENS, PagedLayer
 from kassay.kv.plane import DTYPES
-from kassay.kv.prebias import RotatedBias
+from kassay.kv.prebias import RotatedBias, drawn
 from kassay.kv.recipe import RECIPES, recipe_named
-from tests.kernels.cases import CPU, INTERPRETER, LSE, NORM, SCALES, SMALL, Case, bias_of, case_of
+from tests.kernels.cases import CPU, INTERPRETER, LSE, NORM, SCALES, SMALL, Case, case_of
 
 PREBIASED = [recipe.name for recipe in RECIPES if recipe.prebias and recipe.policy != "tensor"]
 RAGGED = [33, 0, 70, 1]
@@ -82,7 +83,7 @@ def shifted(offset: RotatedBias) -> dict[tuple[int, torch.device], torch.Tensor]
 @pytest.mark.parametrize("recipe", PREBIASED)
 def test_bits_are_the_reference_writer_s(recipe: str, sixteen: str) -> None:
     case = case_of(recipe, (4, 2), 64, 16, [1], sixteen)
-    offset = bias_of(2, 64)
+    offset = drawn(2, 64)
     pool = replace(case.layer.shape, pages=6)
     wanted, got = (PagedLayer(recipe_named(recipe, sixteen), pool, scales=SCALES, key_offset=offset) for _ in range(2))
     generator = torch.Generator().manual_seed(5)
@@ -97,8 +98,21 @@ def test_bits_are_the_reference_writer_s(recipe: str, sixteen: str) -> None:
         store(got, INTERPRETER, k_NHD, v_NHD, slots, checked=False)
 
 
+def test_the_workload_of_trials_has_them_on_the_codes_of_its_twin() -> None:
+    heads, names = Heads(query_heads=4, kv_heads=2, head_dim=64, page_tokens=16), ("native", "prebias-k8v8-d", "k8v8-d")
+    pool = Pool(heads, names, 256, INTERPRETER, CPU)
+    calls, outs = Calls(pool, [70, 33]), []
+    for name in names[1:]:
+        calls.poison()
+        calls.ours(name, Decode(heads.shape(name), INTERPRETER, CPU, 2, 70, Cut(tile=SMALL, splits=1)))(0)
+        assert calls.error(name, 1)[0] < NORM["fp16"]
+        outs.append(calls.out.clone())
+    assert pool.layers[names[1]].keys.data_PSHW is pool.layers[names[2]].keys.data_PSHW
+    assert not torch.allclose(*outs, atol=0.1)
+
+
 def test_layers_and_calls_of_one_length_share_their_waves() -> None:
-    offset = bias_of(2, 64)
+    offset = drawn(2, 64)
     assert offset.of.waves(64, CPU) is offset.of.offset(0).of.waves(64, CPU)
     assert torch.equal(offset.of.waves(64, CPU)[:32], offset.of.waves(32, CPU))
 
