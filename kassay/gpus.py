@@ -17,6 +17,7 @@ INSTANCE = re.compile(r"\s+MIG .*\(UUID: (?P<uuid>[^)]+)\)")
 LEADING = re.compile(r"\s*(-?\d+)")  # CUDA reads an index as C's atoi does: `1gpu2` is 1
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NOT_TOLD = "not told"
+KINDS: dict[tuple[str | None, str | None], list[str]] = {}  # by PATH and CUDA_VISIBLE_DEVICES: what `kinds` found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,12 +154,16 @@ def devices(there: Inventory, name: str) -> tuple[str, ...]:
 def kinds() -> list[str]:
     """What the GPUs are that this process may use, each kind once: `NVIDIA H200, 140 GiB, compute capability 9.0`.
 
-    What is not told is said so: such a GPU is never known to be another's like.
+    What is not told is said so: such a GPU is never known to be another's like. A process asks once, as a plan has
+    many stages and nvidia-smi takes its time; what failed is asked again.
     """
-    there = inventory()
-    if there.state == "error":
-        return [f"{NOT_TOLD}: {there.error}"]
-    return sorted({kind(gpu) for gpu in usable(there)})
+    asked_of = (os.environ.get("PATH"), os.environ.get(VISIBLE))
+    if asked_of not in KINDS:
+        there = inventory()
+        if there.state == "error":
+            return [f"{NOT_TOLD}: {there.error}"]
+        KINDS[asked_of] = sorted({kind(gpu) for gpu in usable(there)})
+    return KINDS[asked_of]
 
 
 def kind(gpu: Gpu) -> str:

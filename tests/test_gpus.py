@@ -36,6 +36,7 @@ def fake(folder: Path, body: str) -> None:
 
 def printing(folder: Path, facts: str, more: str = "", listed: str = "") -> None:
     """nvidia-smi that answers each question from a file."""
+    gpus.KINDS.clear()  # another host now
     for name, text in (("facts", facts), ("more", more), ("listed", listed)):
         (folder / name).write_text(text)
     cases = f"*uuid*) cat {folder}/more;; *memory*) cat {folder}/facts;; -L) cat {folder}/listed;;"
@@ -87,7 +88,11 @@ def test_each_kind_that_may_be_used_is_told_once(smi: Path, monkeypatch: pytest.
     monkeypatch.setenv(gpus.VISIBLE, "1")
     assert gpus.kinds() == ["NVIDIA H100 80GB HBM3, 80 GiB, compute capability not told"]
     fake(smi, "exit 18")
+    assert gpus.kinds() == ["NVIDIA H100 80GB HBM3, 80 GiB, compute capability not told"], "a process asks once"
+    gpus.KINDS.clear()
     assert gpus.kinds() == ["not told: nvidia-smi ended with 18: "]
+    printing(smi, TWO, more=TWO, listed="")
+    assert len(gpus.kinds()) == 1, "what failed is asked again"
 
 
 def test_no_gpu_is_of_no_kind(smi: Path) -> None:
