@@ -147,7 +147,7 @@ def faulty_bias(pool: KernelPool, faulty: Stored) -> RotatedBias | None:
     if clean is None or found is None or bias is None or np.array_equal(clean[:, : found.shape[1]], found):
         return None
     if not found.any():
-        return replace(bias, bias_HD=0 * bias.bias_HD)
+        return replace(bias, bias_HD=0 * bias.bias_HD, held={})
     of = bias.of
     return replace(bias, of=LateBias(bias_LHD=of.bias_LHD, frequencies=of.frequencies, scaling=of.scaling))
 

@@ -154,7 +154,7 @@ class Decode:
             return none, none
         offset = rotated_bias_of(layer)
         assert offset is not None, "a bug: a pre-bias layer was made without an offset"
-        return offset.bias_HD.to(self.device), offset.of.waves(self.chunk * self.cut.splits, self.device)
+        return offset.bias_on(self.device), offset.of.waves(self.chunk * self.cut.splits, self.device)
 
     def merge(self, out: torch.Tensor, lse: torch.Tensor) -> None:
         """Put the parts in the workspace together."""

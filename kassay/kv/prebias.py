@@ -27,7 +27,6 @@ class KeyBias:
     bias_LHD: torch.Tensor  # FP32
     frequencies: torch.Tensor  # FP32, D/2: radians a token
     scaling: float  # of cosine and sine, as some RoPE variants have it
-
     made: dict[tuple[int, torch.device], torch.Tensor] = field(default_factory=dict, repr=False)  # `waves` made once
 
     def waves_at(self, positions_T: torch.Tensor) -> torch.Tensor:
@@ -53,6 +52,13 @@ class RotatedBias:
 
     of: KeyBias
     bias_HD: torch.Tensor  # FP32
+    held: dict[torch.device, torch.Tensor] = field(default_factory=dict, repr=False)  # `bias_on` made once
+
+    def bias_on(self, device: torch.device) -> torch.Tensor:
+        """The bias there: the same memory for all calls, so that a graph may hold it."""
+        if device not in self.held:
+            self.held[device] = self.bias_HD.to(device).contiguous()
+        return self.held[device]
 
     def __call__(self, start: int, stop: int, device: torch.device) -> torch.Tensor:
         """R(t) b for t = start … stop - 1, FP32 1HTD."""
@@ -60,7 +66,7 @@ class RotatedBias:
 
     def at(self, positions_T: torch.Tensor) -> torch.Tensor:
         """R(t) b of these positions, FP32 HTD."""
-        return rotate(self.bias_HD.to(positions_T.device), self.of.waves_at(positions_T))
+        return rotate(self.bias_on(positions_T.device), self.of.waves_at(positions_T))
 
 
 def drawn(kv_heads: int, head_dim: int, scaling: float = 1.0) -> RotatedBias:

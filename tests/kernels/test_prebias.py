@@ -58,11 +58,11 @@ def test_another_bias_is_beyond_the_tolerance(fault: str) -> None:
     offset = case.layer.keys.rule.offset
     assert isinstance(offset, RotatedBias)
     if fault == "forgotten":
-        broken = replace(offset, bias_HD=0 * offset.bias_HD)
+        broken = replace(offset, bias_HD=0 * offset.bias_HD, held={})
     elif fault == "late":
         broken = replace(offset, of=replace(offset.of, made=shifted(offset)))
     elif fault == "of another head":
-        broken = replace(offset, bias_HD=offset.bias_HD.flip(0))
+        broken = replace(offset, bias_HD=offset.bias_HD.flip(0), held={})
     else:
         broken = replace(offset, of=replace(offset.of, frequencies=-offset.of.frequencies, made={}))
     norm, lse_error = case.errors((out, lse))
@@ -115,6 +115,7 @@ def test_layers_and_calls_of_one_length_share_their_waves() -> None:
     offset = drawn(2, 64)
     assert offset.of.waves(64, CPU) is offset.of.offset(0).of.waves(64, CPU)
     assert torch.equal(offset.of.waves(64, CPU)[:32], offset.of.waves(32, CPU))
+    assert offset.bias_on(CPU) is offset.bias_on(CPU), "a captured graph reads the same memory at each replay"
 
 
 def test_what_cannot_add_a_bias_refuses_it_by_name() -> None:
