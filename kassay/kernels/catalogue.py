@@ -101,7 +101,7 @@ def attention(name: str, head_dim: int, splits: int, beside: int = 0, heads: int
     """Decode attention of one recipe, alone or beside a shared prefix; over pairs of KV heads where `heads` is 2."""
     shape = shape_of(layer_of(name, head_dim), QUERY_HEADS)
     tiles = [tile for tile in tiles_of(shape) if tile.heads == heads]
-    cut = Cut(tile=tiles[splits > 1], splits=splits)
+    cut = Cut(tile=tiles[min(splits > 1, len(tiles) - 1)], splits=splits)
     return launched(Decode(shape, H200, torch.device("cpu"), BATCH, TOKENS, cut, beside=beside))
 
 

@@ -59,7 +59,6 @@ def test_all_kernels_compile_for_sm_90(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found) == len(CASES) + 16
-    assert found.pop("prebias")["spills"] <= 32, "two factors of a query beside all else; 8 bytes when written"
     assert not {name: told["spills"] for name, told in found.items() if told["spills"]}
     for recipe, splits in CASES:
         told = found[f"{recipe} {splits}"]

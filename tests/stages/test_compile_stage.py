@@ -32,7 +32,8 @@ def test_every_kernel_of_a_recipe_compiles(tmp_path: Path) -> None:
     ran = runner(tmp_path)("compile", {"recipes": ["k16v8-d"], "head_dims": [64, 128]}, {})
     assert ran.code == 0, ran.stderr
     found = {(one["kernel"], one["head_dim"]): one for one in ran.records("compiled_kernel")}
-    names = ["attention k16v8-d 1", "attention k16v8-d 4", "prefix k16v8-d 16", "prefix k16v8-d 32"]
+    names = [f"attention k16v8-d {splits}{pairs}" for splits in (1, 4) for pairs in ("", " pairs")]
+    names += ["prefix k16v8-d 16", "prefix k16v8-d 32"]
     names += ["write k16v8-d", "gather k16v8-d", "unfused k16v8-d values", "merge"]
     names += ["turn k16v8-d", "turn k16v8-d plain", "norm", "norm add"]
     assert set(found) == {(name, head_dim) for name in names for head_dim in (64, 128)} | {("gate", 0)}
