@@ -53,6 +53,7 @@ ASSUMED_REGISTERS = {1: 168, 2: 240}  # of a thread, by heads: 96 to 254, and 15
 NARROW = 128  # bytes of a row of keys or values that is worth a pair: two rows of 256 bytes gain nothing
 LEAST_OF_PAIRS = 32  # tokens of a step
 MOST_HELD = 80  # scores and accumulators of a thread, more of which spill on sm_90
+INT8_INT4 = (2, 3)  # keys and values, as kernels know formats
 MATRIX_ROWS = 16  # of a tensor-core tile: tokens of a score, words of values
 
 
@@ -109,6 +110,8 @@ def holds(shape: DecodeShape, tile: Tile) -> bool:
     """Whether a thread's registers take scores and accumulators of all queries of a program."""
     held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
     wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0 or shape.head_dim > 128)
+    if (shape.key_number, shape.value_number) == INT8_INT4 and (tile.tokens, tile.warps) == (64, 2):
+        return False  # 8 bytes spill on sm_90
     return held <= MOST_HELD and not wide
 
 
