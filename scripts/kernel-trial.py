@@ -50,6 +50,7 @@ OTHERS = (  # checked, not timed
 )
 FUSED = ("native", "k16v8-f", "k16v8-d", "k8v16-d", "k8v8-f", "k8v8-d", "ki8vi8-d", "k16v4-d", "k4v4-d")
 PREBIASED = ("prebias-k8v16-d", "prebias-k8v8-f", "prebias-k8v8-d")  # attention alone: tests hold the writer's bits
+CHECKED_RECIPES = FUSED + PREBIASED
 TIMED = (*(name for name in FUSED if name != "ki8vi8-d"), "prebias-k8v8-d")  # INT8 moves the bytes of E4M3
 UNFUSED = ("k16v8-d", "k4v4-d")
 SDPA = {"torch flash": SDPBackend.FLASH_ATTENTION, "torch cudnn": SDPBackend.CUDNN_ATTENTION}
@@ -90,11 +91,11 @@ def check(results: dict[str, Any], say: Say, host: Host) -> None:
     rows: list[dict[str, Any]] = []
     writes: dict[str, int] = {}
     for heads in (QWEN3_8B, *OTHERS):
-        pool = Pool(heads, FUSED + PREBIASED, 1 << 15, host, CUDA)
+        pool = Pool(heads, CHECKED_RECIPES, 1 << 15, host, CUDA)
         writes |= {f"{heads.sixteen} {heads.head_dim} {name}": writer_differs(pool, name) for name in FUSED}
         for lengths in CHECKED:
             calls = Calls(pool, lengths)
-            for name in FUSED + PREBIASED:
+            for name in CHECKED_RECIPES:
                 for tile in checked_tiles(heads, name):
                     cut = Cut(tile=tile, splits=1 if tile.tokens == CHECKED_TILES[0].tokens else 8)
                     rows.append(checked(calls, name, host, cut))
@@ -123,9 +124,9 @@ def small(results: dict[str, Any], say: Say, host: Host) -> None:
     rows: list[dict[str, Any]] = []
     for heads in SMALL:
         pages = len(SMALL_LENGTHS) * -(-max(SMALL_LENGTHS) // heads.page_tokens)
-        pool = Pool(heads, FUSED + PREBIASED, pages * heads.page_tokens, host, CUDA)
+        pool = Pool(heads, CHECKED_RECIPES, pages * heads.page_tokens, host, CUDA)
         calls = Calls(pool, SMALL_LENGTHS)
-        for name in FUSED + PREBIASED:
+        for name in CHECKED_RECIPES:
             for tile in small_tiles(heads, name):
                 rows += [checked(calls, name, host, Cut(tile=tile, splits=splits)) for splits in SMALL_SPLITS]
     wrong = [row for row in rows if row["wrong"]]
@@ -214,10 +215,10 @@ def run(args: argparse.Namespace, results: dict[str, Any], say: Say, left_s: Cal
         jobs += [(QWEN3_8B, name, tile) for name in TIMED for tile in tiles_of(QWEN3_8B.shape(name))]
     if "small" in sections:
         jobs += [
-            (heads, name, tile) for heads in SMALL for name in FUSED + PREBIASED for tile in small_tiles(heads, name)
+            (heads, name, tile) for heads in SMALL for name in CHECKED_RECIPES for tile in small_tiles(heads, name)
         ]
     if "check" in sections:
-        checks = [(heads, name) for heads in (QWEN3_8B, *OTHERS) for name in FUSED + PREBIASED]
+        checks = [(heads, name) for heads in (QWEN3_8B, *OTHERS) for name in CHECKED_RECIPES]
         jobs += [(heads, name, tile) for heads, name in checks for tile in checked_tiles(heads, name)]
     with multiprocessing.get_context("spawn").Pool(14) as workers:
         workers.map(precompile, jobs, chunksize=1)

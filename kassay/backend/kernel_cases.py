@@ -44,11 +44,12 @@ def judge_kernels(verdict: Verdict, recipe: Recipe, index: int, given: Given, pa
     host = host_of(given.k_BGSD.device)
     lengths = tuple(one for one in LENGTHS if one < given.whole) + (given.whole,) * given.k_BGSD.shape[0]
     pool, other = (KernelPool(recipe, given, host, page_tokens, seed, lengths) for seed in (0, 1))
-    if reasons := refusals(host, shape_of(pool.layer, given.q_BHSD.shape[1]), prebias=True):
+    shape = shape_of(pool.layer, given.q_BHSD.shape[1])
+    if reasons := refusals(host, shape, prebias=True):
         raise KassayError(f"the oracle was asked for what the kernels refuse: {'; '.join(reasons)}")
     wanted = [pool.expected(row) for row in range(len(lengths))]
     verdict.clean(recipe, index, f"{case}-stored", stored_bits(pool, given))
-    for cut in (*CUTS, PAIRS) if shape_of(pool.layer, given.q_BHSD.shape[1]).pairs else CUTS:
+    for cut in (*CUTS, PAIRS) if shape.pairs else CUTS:
         once, again = (pool.attended(pool.batch(), cut) for _ in range(2))
         moved = other.attended(other.batch(), cut)
         found = against(wanted, once)

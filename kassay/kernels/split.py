@@ -168,6 +168,11 @@ def crowding(shape: DecodeShape, tile: Tile, live: float) -> float:
     return 1.0 + CROWDED * float(min(1.0, (64 / row_bytes(shape.read_as(tile.heads))) ** 2))
 
 
+def units_of(shape: DecodeShape, tile: Tile, batch: int) -> int:
+    """Programs of a batch and one split."""
+    return batch * shape.read_as(tile.heads).programs
+
+
 def quantization(waves: float) -> float:
     """Time of that many waves over the time at full bandwidth."""
     whole = math.floor(waves)
@@ -185,7 +190,7 @@ def candidates(
         if assumed_shared_bytes(shape, tile) <= host.shared_bytes:
             most = max(1, min(MOST_SPLITS, -(-tokens // tile.tokens)))
             held = assumed_residents(host, shape, tile)
-            for splits in filling(batch * shape.read_as(tile.heads).programs, host, held, most):
+            for splits in filling(units_of(shape, tile, batch), host, held, most):
                 found.setdefault((tile, chunk_of(tokens, splits, tile.tokens)), Cut(tile=tile, splits=splits))
     return list(found.values())
 
@@ -195,7 +200,7 @@ def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cu
     tile, bandwidth = cut.tile, REACHED * host.bytes_per_us
     chunk = chunk_of(tokens, cut.splits, tile.tokens)
     used = -(-tokens // chunk)
-    units, held = batch * shape.read_as(tile.heads).programs, assumed_residents(host, shape, tile)
+    units, held = units_of(shape, tile, batch), assumed_residents(host, shape, tile)
     programs = used * units
     waves = programs / (host.processors * held)
     moved = batch * tokens * token_bytes(shape)
@@ -236,9 +241,7 @@ def cut_of(
     fastest = min(same, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
     least = min(MOST_SPLITS, max(fastest.splits, -(-tokens // UNEVEN_TOKENS)))
     slots = host.processors * assumed_residents(host, shape, fastest.tile)
-    if (
-        least * batch * shape.read_as(fastest.tile.heads).programs >= 2 * slots
-    ):  # so many waves that uneven lengths fill them anyhow
+    if least * units_of(shape, tile, batch) >= 2 * slots:  # so many waves that uneven lengths fill them anyhow
         return replace(fastest, splits=least)
     numbers = range(least, min(MOST_SPLITS, 2 * least) + 1)
     return min(

@@ -9,7 +9,7 @@ of one byte; a graph holds so many calls that it lasts milliseconds, as its laun
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -95,10 +95,11 @@ class Pool:
         letter = "f" if recipe.policy == "fixed" else "d"
         stems = ["native" if one in ("fp16", "bf16") else f"k{TWINS[one]}v{TWINS[one]}-{letter}" for one in stored]
         assert layer.keys.data_PSHW.dtype in (sixteen, torch.uint8)
+        rule = layer.keys.rule
         layer.keys, layer.values = self._stored(stems[0]).keys, self._stored(stems[1]).values
         if recipe.prebias:  # the same codes, of what is left of keys whose bias was taken off
             layer.keys = copy.copy(layer.keys)
-            layer.keys.rule = replace(layer.keys.rule, offset=self.heads.key_bias())
+            layer.keys.rule = rule
         return layer
 
     def _stored(self, name: str) -> PagedLayer:

@@ -105,21 +105,22 @@ def asked_section(report: Report) -> Markup:
     """The question, where it was asked, every setting that is not a default with its origin, and the overrides."""
     run = report.run
     overrides: Content = [tag("li", tag("code", override)) for override in run.overrides]
-    study = run.study
     pairs: list[tuple[Content, Content]] = [
         ("profile", f"{run.profile}, workflow {run.workflow}"),
-        *(
-            [("study", [str(study.get("name", ABSENT)), f": {study['question']}" if study.get("question") else None])]
-            if study
-            else []
-        ),
-        *([("models", ", ".join(run.models))] if run.models else []),
+        ("study", study_text(run.study) if run.study else ""),
+        ("models", ", ".join(run.models)),
         ("host", host_text(run.host)),
-        *([("GPUs", "; ".join(devices))] if (devices := gpus_of(report)) else []),
+        ("GPUs", "; ".join(gpus_of(report))),
         ("started", run.created_at),
         ("overrides", tag("ul", overrides) if run.overrides else "none"),
     ]
-    return section("asked", "What was asked, and where it ran", definitions(pairs), setting_table(run))
+    told = [(name, text) for name, text in pairs if text != ""]
+    return section("asked", "What was asked, and where it ran", definitions(told), setting_table(run))
+
+
+def study_text(study: dict[str, Any]) -> str:
+    """Its name, and the question that it asks."""
+    return str(study.get("name", ABSENT)) + (f": {study['question']}" if study.get("question") else "")
 
 
 def gpus_of(report: Report) -> list[str]:

@@ -92,7 +92,7 @@ def attention_split(
 
     q0, q1, q2, q3, start_NR, logit_scale = asked(
         q_ptr, rows_R, valid_R, in_group_R, k_scale_ptr, scale,
-        D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE, SECOND,
+        D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE, SECOND, True,
     )  # fmt: skip
     cos_WR = start_NR
     sin_WR = start_NR

@@ -13,7 +13,7 @@ products keep FP32's precision (three products of TF32), for a bias is large whe
 import triton
 import triton.language as tl
 
-from kassay.kernels.device.walk import LOG2_E
+from kassay.kernels.device.queries import LOG2_E
 
 
 @triton.jit

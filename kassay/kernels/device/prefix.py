@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kassay.kernels.device.walk import asked, finish, walk
+from kassay.kernels.device.queries import asked
+from kassay.kernels.device.walk import finish, walk
 
 
 @triton.jit(do_not_specialize=["tokens", "chunk", "batch", "first", "parts"])
@@ -62,8 +63,9 @@ def attention_prefix(
     page_N = tl.load(pages_ptr + tl.minimum(begin + tl.arange(0, BLOCK_N), tokens - 1) // PAGE)
     first_page = tl.load(pages_ptr + begin // PAGE)
     q0, q1, q2, q3, start_RN, logit_scale = asked(
-        q_ptr, rows_R, valid_R, k_scale_ptr, scale, D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE
-    )
+        q_ptr, rows_R, valid_R, R % GROUP, k_scale_ptr, scale,
+        D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE, 0, False,
+    )  # fmt: skip
     m_R, l_R, a0, a1, a2, a3 = walk(
         q0, q1, q2, q3, start_RN, logit_scale, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
         pages_ptr, page_N, first_page, begin, last, head,

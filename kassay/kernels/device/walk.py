@@ -22,9 +22,7 @@ import triton.language as tl
 from kassay.kernels.device.place import beside_of, row_of
 from kassay.kernels.device.unpack import pairs, quads, raised_quads
 
-LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
-RAISED_STEP = tl.constexpr(2.0**-24)
 
 
 @triton.jit
@@ -67,58 +65,10 @@ def weighted(p_RN, words_NW, a0, a1, a2, a3, FORMAT: tl.constexpr, ASM: tl.const
 
 
 @triton.jit
-def query_lane(q_ptr, rows_R, valid_R, D: tl.constexpr, LANES: tl.constexpr, lane: tl.constexpr, WIDE: tl.constexpr):
-    """Elements LANES * i + lane of the query rows; rows of padding are 0."""
-    at = rows_R[:, None] * D + tl.arange(0, D // LANES)[None, :] * LANES + lane
-    q_RW = tl.load(q_ptr + at, mask=valid_R[:, None], other=0.0)
-    return q_RW.to(tl.float32) if WIDE else q_RW
-
-
-@triton.jit
 def store_rows(o_ptr, rows_R, valid_R, value_RD, D: tl.constexpr):
     """Store output rows whole, 16 bytes at a time: lane by lane takes 4 % longer at batch 1 (measured, H200)."""
     at = rows_R[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(o_ptr + at, value_RD.to(o_ptr.dtype.element_ty), mask=valid_R[:, None])
-
-
-@triton.jit
-def asked(
-    q_ptr,
-    rows_R,
-    valid_R,
-    k_scale_ptr,
-    scale,
-    D: tl.constexpr,
-    K_FORMAT: tl.constexpr,
-    K_DYNAMIC: tl.constexpr,
-    BLOCK_R: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    RAISED: tl.constexpr,
-    WIDE: tl.constexpr,
-):
-    """Queries by lanes, where their products start, and what a product is multiplied by."""
-    K_LANES: tl.constexpr = 1 if K_FORMAT == 0 else (4 if K_FORMAT == 3 else 2)
-    q0 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 0, WIDE)
-    q1 = q0
-    q2 = q0
-    q3 = q0
-    if K_LANES > 1:
-        q1 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 1, WIDE)
-    if K_LANES > 2:
-        q2 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 2, WIDE)
-        q3 = query_lane(q_ptr, rows_R, valid_R, D, K_LANES, 3, WIDE)
-
-    logit_scale = scale * LOG2_E
-    start_RN = tl.zeros((BLOCK_R, BLOCK_N), tl.float32)
-    if RAISED:
-        sum_R = tl.sum(q0.to(tl.float32) + q1.to(tl.float32) + q2.to(tl.float32) + q3.to(tl.float32), 1)
-        start_RN += (sum_R * (-8.0 * RAISED_STEP))[:, None]
-        q1 = (q1.to(tl.float32) * 0.0625).to(q0.dtype)
-        q3 = (q3.to(tl.float32) * 0.0625).to(q0.dtype)
-        logit_scale /= RAISED_STEP
-    if K_FORMAT != 0 and not K_DYNAMIC:
-        logit_scale *= tl.load(k_scale_ptr)
-    return q0, q1, q2, q3, start_RN, logit_scale
 
 
 @triton.jit
