@@ -110,7 +110,7 @@ def launched(decode: Decode) -> Compile:
     pointers = {
         **asked_and_stored(decode.shape),
         "bias_ptr": "fp32",
-        "waves_ptr": "fp32",
+        "waves_ptr": "fp16",
         "table_ptr": "i32",
         "length_ptr": "i32",
         "o_ptr": "fp32" if decode.parts > 1 else "fp16",

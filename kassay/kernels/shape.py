@@ -56,7 +56,7 @@ class DecodeShape:
     @property
     def pairs(self) -> bool:
         """Whether two KV heads can be read as one: their queries fill no tile of the tensor cores alone."""
-        return self.kv_heads % 2 == 0 and 2 * self.group <= LEAST_COLUMNS and not self.recipe.prebias
+        return self.kv_heads % 2 == 0 and 2 * self.group <= LEAST_COLUMNS
 
     def read_as(self, heads: int) -> "DecodeShape":
         """The shape of programs that read so many KV heads as one. Raises KassayError for heads that make no pairs."""

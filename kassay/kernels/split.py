@@ -9,7 +9,7 @@ time, in microseconds, and the larger is nearly it:
     stream = (bytes / bandwidth + rows / 134,000) * (floor(w) + max(w - floor(w), 0.9)) / w, up to one wave without this
              * (1 + 0.35 * (64 / bytes of a row)^2, if more than 530 tokens are on their way to a processor)
     chain  = ceil(w) * (4 + steps of a program * (0.45 + 0.0087 * tokens of a step / warps + 0.07, of 4 warps 0.4)),
-             over pairs 6 and twice the 0.0087; a row of theirs costs 1.5 / 134,000
+             over pairs 6 and twice the 0.0087; a row of theirs costs 1.5 / 134,000, a pre-biased one alone 2 / 134,000
     time   = (stream^5 + chain^5)^(1/5) + (1.4 + 5.8 * bytes of the parts / bandwidth, if there are several splits)
 
 Few tokens on their way leave memory idle (chain); too many crowd it (stream): rows of 64 bytes then take 1.4 times as
@@ -18,7 +18,8 @@ a scale is read by four bytes: where keys and values have one, a step's tokens o
 (cause not known).
 
 The numbers are fitted to 2,500 timings on one H200 (docs/findings/2026-11-30-decode-kernel-bars.md), those of pairs to
-1,500 more (docs/findings/2026-11-30-pairs.md), which say how far from the best cut its picks are. The formula knows no
+1,500 more (docs/findings/2026-11-30-pairs.md) and that of a bias to 600 (docs/findings/2026-11-30-prebias.md), which
+say how far from the best cut its picks are. The formula knows no
 lengths: where they are uneven, splits of at most 2,048 tokens keep a long sequence from being waited for (more of them
 where these begin a second wave and leave it empty), and the tile is the first of the list that cannot crowd a
 processor. Plain Python.
@@ -35,6 +36,7 @@ from kassay.kernels.shape import LANES, DecodeShape
 ENOUGH = 0.9  # of a wave: what a shorter last one costs
 REACHED = 0.96  # of the memory's own bandwidth, by the bytes alone
 ROW_US = {1: 1 / 134_000, 2: 1.5 / 134_000}  # what a row costs beside its bytes, by heads
+ROWS_OF_A_BIAS = 2  # that a row of one head counts for where waves are read beside it; over pairs they cost nothing
 CROWD = 530  # tokens on their way to a processor, from which rows of few bytes come slower
 CROWDED = 0.35  # how much, rows of 64 bytes
 UNCROWDED = 1.1  # that a tile may cost where lengths are uneven and a processor is full
@@ -84,13 +86,14 @@ TILES = tuple(
     Tile(tokens=tokens, warps=warps, stages=stages)
     for tokens, warps, stages in ((128, 4, 3), (128, 2, 3), (64, 2, 3), (32, 1, 3), (16, 1, 3))
 )
-# Of pre-biased keys, whose queries have two factors more: those of a dozen that spill nothing on sm_90. Not timed yet.
-PREBIASED = tuple(Tile(tokens=tokens, warps=warps, stages=stages) for tokens, warps, stages in ((64, 4, 2), (32, 2, 3)))
+# Of pre-biased keys, whose queries have four factors more: of those that spill nothing the fastest.
+PREBIASED = tuple(Tile(tokens=tokens, warps=warps, stages=3) for tokens, warps in ((128, 4), (64, 2), (16, 1)))
 
 
 def tiles_of(shape: DecodeShape) -> list[Tile]:
     """Those of TILES that suit, over single heads, and over pairs where heads make some of rows that are narrow."""
-    narrow = 2 * shape.head_dim // max(LANES[shape.key_number], LANES[shape.value_number]) <= NARROW
+    lanes = [LANES[shape.key_number], LANES[shape.value_number]]
+    narrow = 2 * shape.head_dim // (min(lanes) if shape.recipe.prebias else max(lanes)) <= NARROW
     pairs = suiting(shape.read_as(2)) if shape.pairs and narrow else []
     return suiting(shape) + [replace(tile, heads=2) for tile in pairs if tile.tokens >= LEAST_OF_PAIRS]
 
@@ -110,8 +113,11 @@ def holds(shape: DecodeShape, tile: Tile) -> bool:
     """Whether a thread's registers take scores and accumulators of all queries of a program."""
     held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
     wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0 or shape.head_dim > 128)
-    if (shape.key_number, shape.value_number) == INT8_INT4 and (tile.tokens, tile.warps) == (64, 2):
-        return False  # 8 bytes spill on sm_90
+    if (tile.tokens, tile.warps) == (64, 2):  # 8 bytes of these spill on sm_90
+        if (shape.key_number, shape.value_number) == INT8_INT4:
+            return False
+        if shape.recipe.prebias and shape.value_number == 0 and shape.rows > 8:
+            return False
     return held <= MOST_HELD and not wide
 
 
@@ -133,15 +139,15 @@ def assumed_residents(host: Host, shape: DecodeShape, tile: Tile) -> int:
 
 
 def assumed_shared_bytes(shape: DecodeShape, tile: Tile) -> int:
-    """Shared memory of a program: tiles of keys, values, scales and waves on their way, the queries, the weights.
+    """Shared memory of a program: keys, values, scales and waves on their way; queries, a bias's factors, weights.
 
     One stage less than the pipeline has, but where four warps multiply 16 queries and more (wgmma).
     """
+    waves, factors = (2 * shape.head_dim, 4 * shape.head_dim) if shape.recipe.prebias else (0, 0)
     shape = shape.read_as(tile.heads)
     stages = tile.stages if tile.warps == 4 and shape.rows >= 16 else max(1, tile.stages - 1)
-    waves = 4 * shape.head_dim if shape.recipe.prebias else 0
     coming = stages * tile.tokens * (2 * row_bytes(shape) + 4 * tile.heads * scales(shape) + waves)
-    return coming + 2 * shape.rows * (shape.head_dim + tile.tokens)
+    return coming + shape.rows * (2 * (shape.head_dim + tile.tokens) + factors)
 
 
 def row_bytes(shape: DecodeShape) -> int:
@@ -204,7 +210,8 @@ def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cu
     programs = used * units
     waves = programs / (host.processors * held)
     moved = batch * tokens * token_bytes(shape)
-    stream = moved / bandwidth + units * tokens * ROW_US[tile.heads]
+    row_us = ROW_US[tile.heads] * (ROWS_OF_A_BIAS if shape.recipe.prebias and tile.heads == 1 else 1)
+    stream = moved / bandwidth + units * tokens * row_us
     stream *= crowding(shape, tile, min(programs / host.processors, held))
     if waves > 1:
         stream *= quantization(waves)

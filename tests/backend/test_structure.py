@@ -127,7 +127,10 @@ def biased(**changes: object) -> AutoModelForCausalLM:
     return model
 
 
-@pytest.mark.parametrize("rope", [{}, {"rope_type": "linear", "factor": 4.0}], ids=["default", "linear"])
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}  # its waves are 1.14 high
+
+
+@pytest.mark.parametrize("rope", [{}, {"rope_type": "linear", "factor": 4.0}, YARN], ids=["default", "linear", "yarn"])
 def test_a_key_without_its_rotated_bias_is_the_key_of_a_model_without_bias(rope: dict[str, object]) -> None:
     given = {"rope_parameters": {"rope_theta": 10_000.0, "rope_type": "default", **rope}}
     model = biased(**given)
@@ -138,8 +141,11 @@ def test_a_key_without_its_rotated_bias_is_the_key_of_a_model_without_bias(rope:
     model.model.layers[0].self_attn.k_proj.bias.zero_()
     bare = DynamicCache(config=model.config)
     model(ids(40), past_key_values=bare, use_cache=True)
+    assert (key_bias.scaling != 1) == (rope is YARN)
     residual = whole.layers[0].keys - key_bias.offset(0)(0, 40, torch.device("cpu"))
-    torch.testing.assert_close(residual, bare.layers[0].keys, rtol=0, atol=2e-4)
+    rounded = float(key_bias.bias_LHD[0].abs().max()) * 2**-11  # two waves, each to the nearest FP16
+    torch.testing.assert_close(residual, bare.layers[0].keys, rtol=0, atol=rounded + 2e-4)
+    assert rounded < bare.layers[0].keys.abs().max() / 16, "a step of E4M3"
     assert context.operands[0][0].dtype == torch.bfloat16
 
 

@@ -18,9 +18,10 @@ def test_every_supported_recipe_has_its_kernels_and_pairs_only_where_the_rule_ha
     pairs = {(name.split()[1], head_dim) for name, head_dim in named if name.endswith(" pairs")}
     assert ("k16v8-f", 128) in pairs and ("native", 64) in pairs
     assert ("native", 128) not in pairs, "rows of 256 bytes gain nothing"
-    assert not {name for name, _ in pairs if name.startswith("prebias")}
+    assert ("prebias-k8v8-d", 128) in pairs and ("prebias-k8v16-d", 128) not in pairs, "values of 256 bytes a head"
 
 
 def test_pre_biased_keys_have_attention_and_a_writer_and_nothing_else() -> None:
     named = [name for name, _, _ in catalogue.kernels(["prebias-k8v8-d"], (128,)) if "prebias" in name]
-    assert named == ["attention prebias-k8v8-d 1", "attention prebias-k8v8-d 4", "write prebias-k8v8-d"]
+    attention = [f"attention prebias-k8v8-d {what}" for what in ("1", "1 pairs", "4", "4 pairs")]
+    assert named == [*attention, "write prebias-k8v8-d"]

@@ -15,7 +15,17 @@ from kassay.kernels.split import Cut, tiles_of
 from kassay.kv.recipe import recipe_named
 from tests.kernels.cases import CPU, LSE, NORM, SMALL, case_of
 
-RECIPES = ("native", "k16v8-f", "k16v8-d", "k8v16-d", "k8v8-d", "ki8vi8-d", "k4v4-d")
+RECIPES = (
+    "native",
+    "k16v8-f",
+    "k16v8-d",
+    "k8v16-d",
+    "k8v8-d",
+    "ki8vi8-d",
+    "k4v4-d",
+    "prebias-k8v8-d",
+    "prebias-k8v16-f",
+)
 RAGGED = [33, 0, 70, 1]
 PAIRS = replace(SMALL, heads=2)
 

@@ -10,7 +10,7 @@ triton = pytest.importorskip("triton", reason="the kernels need triton")
 from kassay.errors import KassayError
 from kassay.kernels.gather import Gathered
 from kassay.kernels.launch import Decode, shape_of
-from kassay.kernels.split import Cut, tiles_of
+from kassay.kernels.split import Cut, Tile
 from kassay.kernels.store import store
 from kassay.kernels.workload import Calls, Heads, Pool
 from kassay.kv.paged import PAGE_TOKENS, PagedLayer
@@ -21,6 +21,9 @@ from tests.kernels.cases import CPU, INTERPRETER, LSE, NORM, SCALES, SMALL, Case
 
 PREBIASED = [recipe.name for recipe in RECIPES if recipe.prebias and recipe.policy != "tensor"]
 RAGGED = [33, 0, 70, 1]
+
+
+PAIRS = replace(SMALL, heads=2)
 
 
 def within(case: Case, splits: int = 2) -> bool:
@@ -51,10 +54,11 @@ def test_lengths_around_the_steps_of_splits_and_pages() -> None:
         assert within(case_of("prebias-k8v8-d", (2, 1), 64, 16, [length, 65]), 3)
 
 
+@pytest.mark.parametrize("tile", [SMALL, PAIRS], ids=["single", "pairs"])
 @pytest.mark.parametrize("fault", ["forgotten", "late", "of another head", "turned the other way"])
-def test_another_bias_is_beyond_the_tolerance(fault: str) -> None:
+def test_another_bias_is_beyond_the_tolerance(fault: str, tile: Tile) -> None:
     case = case_of("prebias-k8v8-d", (4, 2), 64, 16, [40, 70])
-    out, lse = case.run(1)
+    out, lse = case.run(1, tile)
     offset = case.layer.keys.rule.offset
     assert isinstance(offset, RotatedBias)
     if fault == "forgotten":
@@ -68,7 +72,7 @@ def test_another_bias_is_beyond_the_tolerance(fault: str) -> None:
     norm, lse_error = case.errors((out, lse))
     assert norm < NORM["fp16"] and lse_error < LSE
     case.layer.keys.rule = replace(case.layer.keys.rule, offset=broken)
-    found = case.run(1)
+    found = case.run(1, tile)
     case.layer.keys.rule = replace(case.layer.keys.rule, offset=offset)
     norm, lse_error = case.errors(found)
     assert norm > 100 * NORM["fp16"], (fault, norm)
@@ -111,6 +115,19 @@ def test_the_workload_of_trials_has_them_on_the_codes_of_its_twin() -> None:
     assert not torch.allclose(*outs, atol=0.1)
 
 
+def test_waves_in_fp16_are_exact_in_the_product_and_factors_keep_22_bits() -> None:
+    """A bias 1,000 times the keys: one FP16 number a factor, or waves rounded otherwise, would be off by more."""
+    case = case_of("prebias-k8v8-d", (4, 2), 64, 16, [40, 70])
+    offset = case.layer.keys.rule.offset
+    assert isinstance(offset, RotatedBias)
+    large = replace(offset, bias_HD=100 * offset.bias_HD, held={})
+    case.layer.keys.rule = replace(case.layer.keys.rule, offset=large)
+    norm, lse = case.errors(case.run(1))
+    assert norm < NORM["fp16"]
+    assert lse < 100 * LSE, "of logits of thousands"
+    assert offset.of.waves_at(torch.arange(9)).dtype == torch.float16
+
+
 def test_layers_and_calls_of_one_length_share_their_waves() -> None:
     offset = drawn(2, 64)
     assert offset.of.waves(64, CPU) is offset.of.offset(0).of.waves(64, CPU)
@@ -121,7 +138,6 @@ def test_layers_and_calls_of_one_length_share_their_waves() -> None:
 def test_what_cannot_add_a_bias_refuses_it_by_name() -> None:
     case = case_of("prebias-k8v8-d", (4, 2), 64, 16, [40, 70])
     shape = shape_of(case.layer, 4)
-    assert {tile.heads for tile in tiles_of(shape)} == {1}, "a row of two heads has two biases"
     with pytest.raises(KassayError, match=r"`prebias-k8v8-d`: pre-biased keys need their bias at every position"):
         Decode(shape, INTERPRETER, CPU, 2, 96, Cut(tile=SMALL, splits=1), beside=1)
     with pytest.raises(KassayError, match="pre-biased keys need their bias at every position"):

@@ -26,7 +26,7 @@ def attention_split(
     k_scale_ptr,  # FP32: PHS if dynamic, one number if fixed
     v_scale_ptr,
     bias_ptr,  # of pre-biased keys, FP32 GD
-    waves_ptr,  # FP32: cosines and sines of every position up to a whole step, TD
+    waves_ptr,  # FP16: cosines and sines of every position up to a whole step, TD
     table_ptr,  # BX, int32
     length_ptr,  # B, int32
     o_ptr,  # BHD in q's format, or BHCD in FP32 where there are several splits
@@ -95,12 +95,18 @@ def attention_split(
         D, K_FORMAT, K_DYNAMIC, BLOCK_R, BLOCK_N, RAISED, WIDE, SECOND, True,
     )  # fmt: skip
     cos_WR = start_NR
+    cos_low_WR = start_NR
     sin_WR = start_NR
+    sin_low_WR = start_NR
+    unit_R = logit_scale
     if PREBIAS:
-        cos_WR, sin_WR = factors(q_ptr, rows_R, valid_R, bias_ptr, head, scale, D)
+        HEADS: tl.constexpr = 2 if SECOND else 1
+        cos_WR, cos_low_WR, sin_WR, sin_low_WR, unit_R = factors(
+            q_ptr, rows_R, valid_R, in_group_R, bias_ptr, head, scale, D // HEADS, HEADS, SECOND
+        )
     m_R, l_R, a0, a1, a2, a3 = walk(
-        q0, q1, q2, q3, start_NR, logit_scale, cos_WR, sin_WR, waves_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr,
-        pages_ptr, page_N, first_page, first, last, length, head,
+        q0, q1, q2, q3, start_NR, logit_scale, cos_WR, cos_low_WR, sin_WR, sin_low_WR, unit_R, waves_ptr,
+        k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, pages_ptr, page_N, first_page, first, last, length, head,
         KV_HEADS, D, PAGE, K_FORMAT, V_FORMAT, K_DYNAMIC, V_DYNAMIC, K_PAGE, V_PAGE, K_SCALE_PAGE, V_SCALE_PAGE,
         FOLD, BLOCK_R, BLOCK_N, ASM, RAISED, SECOND, PREBIAS,
     )  # fmt: skip
@@ -128,15 +134,19 @@ def attention_merge(
         gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     splits_C = tl.arange(0, BLOCK_C)
-    lse_C = tl.load(part_lse_ptr + row * splits + splits_C, mask=splits_C < splits, other=float("-inf"))
+    there_C = splits_C < splits
+    lse_C = tl.load(part_lse_ptr + row * splits + splits_C, mask=there_C, other=float("-inf"))
     written_C = lse_C > float("-inf")
+    # Parts are read beside their normalizers, not after them, where that gains: up to 10 % of a small call, while of up
+    # to four parts it gained 1 % or lost 5 (measured, H200).
+    read_C = written_C if BLOCK_C <= 4 else there_C
+    at_CD = (row * splits + splits_C)[:, None] * D + tl.arange(0, D)[None, :]
+    part_CD = tl.load(part_ptr + at_CD, mask=read_C[:, None], other=0.0)
     peak = tl.max(lse_C, 0)
     base = tl.where(peak > float("-inf"), peak, 0.0)
     weight_C = tl.exp2(lse_C - base)
     total = tl.sum(weight_C, 0)
-    at_CD = (row * splits + splits_C)[:, None] * D + tl.arange(0, D)[None, :]
-    part_CD = tl.load(part_ptr + at_CD, mask=written_C[:, None], other=0.0)
-    o_D = tl.sum(part_CD * weight_C[:, None], 0) / tl.where(total > 0, total, 1.0)
+    o_D = tl.sum(tl.where(written_C[:, None], part_CD, 0.0) * weight_C[:, None], 0) / tl.where(total > 0, total, 1.0)
     tl.store(o_ptr + row * D + tl.arange(0, D), o_D.to(o_ptr.dtype.element_ty))
     whole = (base + tl.log2(tl.where(total > 0, total, 1.0))) * LN_2
     tl.store(lse_ptr + row, tl.where(total > 0, whole, float("-inf")))

@@ -77,8 +77,11 @@ def walk(
     q3,
     start_NR,
     logit_scale,
-    cos_WR,
+    cos_WR,  # of the bias: kassay.kernels.device.bias
+    cos_low_WR,
     sin_WR,
+    sin_low_WR,
+    unit_R,
     waves_ptr,
     k_ptr,
     v_ptr,
@@ -159,7 +162,9 @@ def walk(
         else:
             s_NR = s_NR * logit_scale + hidden_N[:, None]
         if PREBIAS:
-            s_NR += of_bias(cos_WR, sin_WR, waves_ptr, start, tokens_N, D)
+            s_NR += of_bias(
+                cos_WR, cos_low_WR, sin_WR, sin_low_WR, unit_R, waves_ptr, start, tokens_N, D // HEADS
+            )  # fmt: skip
         peak_R = tl.maximum(m_R, tl.max(s_NR, 0))
         fade_R = tl.exp2(m_R - peak_R)
         p_NR = tl.exp2(s_NR - (peak_R - FOLD)[None, :])
