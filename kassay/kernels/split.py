@@ -8,21 +8,21 @@ time, in microseconds, and the larger is nearly it:
 
     stream = (bytes / bandwidth + rows / 134,000) * (floor(w) + max(w - floor(w), 0.9)) / w, up to one wave without this
              * (1 + 0.35 * (64 / bytes of a row)^2, if more than 530 tokens are on their way to a processor)
-    chain  = ceil(w) * (4 + steps of a program * (0.45 + 0.0087 * tokens of a step / warps + 0.07, of 4 warps 0.4)),
-             over pairs 6 and twice the 0.0087; a row of theirs costs 1.5 / 134,000, a pre-biased one alone 2 / 134,000
-    time   = (stream^5 + chain^5)^(1/5) + (1.4 + 5.8 * bytes of the parts / bandwidth, if there are several splits)
+    chain  = ceil(w) * (4 + steps of a program * (0.42 + 0.009 * tokens of a step / warps + 0.06, of 4 warps 0.38)),
+             over pairs 7.4 and twice the 0.009; a row of theirs costs 1.5 / 134,000, a pre-biased one alone 2 / 134,000
+    time   = (stream^4.3 + chain^4.3)^(1/4.3)
+             + (2.5 + 4.2 * bytes of the parts / bandwidth, if there are several splits)
 
 Few tokens on their way leave memory idle (chain); too many crowd it (stream): rows of 64 bytes then take 1.4 times as
 long, rows of 128 bytes 1.09 times, which is what pairs are for. About 500 a processor do neither. In pages of one token
 a scale is read by four bytes: where keys and values have one, a step's tokens of a warp add 0.4 / 64 each to the stream
 (cause not known).
 
-The numbers are fitted to 2,500 timings on one H200 (docs/findings/2026-11-30-decode-kernel-bars.md), those of pairs to
-1,500 more (docs/findings/2026-11-30-pairs.md) and that of a bias to 600 (docs/findings/2026-11-30-prebias.md), which
-say how far from the best cut its picks are. The formula knows no
-lengths: where they are uneven, splits of at most 2,048 tokens keep a long sequence from being waited for (more of them
-where these begin a second wave and leave it empty), and the tile is the first of the list that cannot crowd a
-processor. Plain Python.
+The numbers are fitted to 4,300 timings on H200s (docs/findings/2026-11-30-decode-kernel-bars.md, -pairs.md and
+-prebias.md), which say how far from the best cut its picks are. The formula knows no lengths: where they are uneven,
+splits of at most 2,048 tokens keep a long sequence from being waited for (more of them where these begin a second wave
+and leave it empty), and the tile is the first of the list that cannot crowd a processor, of pairs where it is no slower
+than that of single heads. Plain Python.
 """
 
 import math
@@ -40,11 +40,11 @@ ROWS_OF_A_BIAS = 2  # that a row of one head counts for where waves are read bes
 CROWD = 530  # tokens on their way to a processor, from which rows of few bytes come slower
 CROWDED = 0.35  # how much, rows of 64 bytes
 UNCROWDED = 1.1  # that a tile may cost where lengths are uneven and a processor is full
-PROGRAM = {1: 4.0, 2: 6.0}  # of a chain: its program, by heads
-STEP, TOKEN = 0.45, 0.0087  # of a chain: each step, and each token of a warp
-MEETING = {1: 0.0, 2: 0.07, 4: 0.4}  # what the warps of a step wait for each other
-SHARP = 5  # how nearly the larger bound is the time
-MERGE, PARTS = 1.4, 5.8
+PROGRAM = {1: 4.0, 2: 7.4}  # of a chain: its program, by heads
+STEP, TOKEN = 0.42, 0.009  # of a chain: each step, and each token of a warp
+MEETING = {1: 0.0, 2: 0.06, 4: 0.38}  # what the warps of a step wait for each other
+SHARP = 4.3  # how nearly the larger bound is the time
+MERGE, PARTS = 2.5, 4.2
 SCATTERED = 0.4 / 64  # what a token of a warp adds to the stream in pages of one token with two scales
 ALIKE = 1.02  # of the least estimate: of those the fewest splits
 LIVE = (1, 2, 4, 8)  # programs of a processor that splits are chosen for
@@ -55,7 +55,7 @@ ASSUMED_REGISTERS = {1: 168, 2: 240}  # of a thread, by heads: 96 to 254, and 15
 NARROW = 128  # bytes of a row of keys or values that is worth a pair: two rows of 256 bytes gain nothing
 LEAST_OF_PAIRS = 32  # tokens of a step
 MOST_HELD = 80  # scores and accumulators of a thread, more of which spill on sm_90
-INT8_INT4 = (2, 3)  # keys and values, as kernels know formats
+UNEQUAL_INT8 = ((2, 0), (2, 3))  # INT8 keys over 16-bit and over INT4 values, as kernels know formats
 MATRIX_ROWS = 16  # of a tensor-core tile: tokens of a score, words of values
 
 
@@ -113,8 +113,8 @@ def holds(shape: DecodeShape, tile: Tile) -> bool:
     """Whether a thread's registers take scores and accumulators of all queries of a program."""
     held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
     wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0 or shape.head_dim > 128)
-    if (tile.tokens, tile.warps) == (64, 2):  # 8 bytes of these spill on sm_90
-        if (shape.key_number, shape.value_number) == INT8_INT4:
+    if (tile.tokens, tile.warps) == (64, 2):  # 8 to 16 bytes of these spill on sm_90, with Triton 3.6 or 3.7
+        if (shape.key_number, shape.value_number) in UNEQUAL_INT8:
             return False
         if shape.recipe.prebias and shape.value_number == 0 and shape.rows > 8:
             return False
@@ -242,12 +242,20 @@ def cut_of(
         estimates = {cut: estimate_us(shape, host, batch, tokens, cut) for cut in cuts}
         near = [cut for cut, us in estimates.items() if us <= ALIKE * min(estimates.values())]
         return min(near, key=lambda cut: (cut.splits, estimates[cut]))
+    by_heads = [[cut for cut in cuts if cut.tile.heads == heads] for heads in (2, 1)]
+    found = [uneven_cut(shape, host, batch, tokens, each) for each in by_heads if each]
+    slack = {1: ALIKE, 2: 1.0}
+    return min(found, key=lambda cut: slack[cut.tile.heads] * estimate_us(shape, host, batch, tokens, cut))
+
+
+def uneven_cut(shape: DecodeShape, host: Host, batch: int, tokens: int, cuts: list[Cut]) -> Cut:
+    """Of the first tile that cannot crowd a processor the fastest of enough splits."""
     full = {cut.tile: crowding(shape, cut.tile, assumed_residents(host, shape, cut.tile)) for cut in cuts}
     tile = next((each for each, factor in full.items() if factor <= UNCROWDED), cuts[-1].tile)
     same = [cut for cut in cuts if cut.tile == tile]
     fastest = min(same, key=lambda cut: estimate_us(shape, host, batch, tokens, cut))
     least = min(MOST_SPLITS, max(fastest.splits, -(-tokens // UNEVEN_TOKENS)))
-    slots = host.processors * assumed_residents(host, shape, fastest.tile)
+    slots = host.processors * assumed_residents(host, shape, tile)
     if least * units_of(shape, tile, batch) >= 2 * slots:  # so many waves that uneven lengths fill them anyhow
         return replace(fastest, splits=least)
     numbers = range(least, min(MOST_SPLITS, 2 * least) + 1)
