@@ -34,8 +34,9 @@ from kassay.backend import fused, fused_weights
 from kassay.backend.fused_geometry import geometry_named
 from kassay.kernels.launch import Decode, host_of
 from kassay.kernels.shape import DecodeShape
-from kassay.kernels.split import TILES, Cut, Tile
+from kassay.kernels.split import Cut, Tile, tiles_of
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
+from kassay.kv.prebias import drawn
 from kassay.kv.recipe import recipe_named
 
 BATCHES = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256]
@@ -44,13 +45,16 @@ MOST_CACHED_TOKENS = 1 << 22
 ARMS = ["native", "k16v8-f"]
 FAMILIES = ("Llama", "Qwen2", "Qwen3", "Mistral")
 CHECKED = ("native", "k16v8-d", "k8v8-d", "k4v4-d")
+PREBIASED = ("prebias-k8v8-d", "prebias-k8v16-d")
+KEY_BIAS = 10.0  # of the model that they are checked on, which dwarfs what its keys say
 # Of the largest logit: FP16 arithmetic of two kinds moves an operand across a rounding edge, and random models have no
 # margin. The tight comparison is the tests', in FP32.
-LOGIT_TOLERANCE = {"native": 5e-3, "k16v8-d": 2e-2, "k8v8-d": 4e-2, "k4v4-d": 8e-2}
+LOGIT_TOLERANCE = {"native": 5e-3, "k16v8-d": 2e-2, "k8v8-d": 4e-2, "k4v4-d": 8e-2,
+                   "prebias-k8v8-d": 4e-2, "prebias-k8v16-d": 4e-2}  # fmt: skip
 STEPS = 24
 
 
-def tiny(folder: Path, family: str) -> Path:
+def tiny(folder: Path, family: str, key_bias: float = 0.0) -> Path:
     """A random checkpoint of two layers."""
     import transformers
 
@@ -63,8 +67,12 @@ def tiny(folder: Path, family: str) -> Path:
     if family == "Mistral":
         sizes["sliding_window"] = None
     config = getattr(transformers, f"{family}Config")(**sizes)
-    directory = folder / family.lower()
-    getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(directory)
+    directory = folder / (f"{family.lower()}-biased" if key_bias else family.lower())
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    for name, tensor in model.named_parameters():
+        if key_bias and name.endswith("k_proj.bias"):
+            torch.nn.init.normal_(tensor, std=key_bias)
+    model.save_pretrained(directory)
     return directory
 
 
@@ -107,7 +115,9 @@ def check(results: dict[str, Any]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for family in FAMILIES:
             results["check"] += checked(tiny(Path(folder), family), CHECKED, 150, 5)
+        results["check"] += checked(tiny(Path(folder), "Qwen2", KEY_BIAS), PREBIASED, 150, 5)
     results["check"] += checked(ROOT / "data" / "models" / "robust", CHECKED, 200, 4)
+    results["check"] += checked(ROOT / "data" / "models" / "fragile", PREBIASED, 200, 4)
     wrong = 0
     for row in results["check"]:
         bad = not row["logit_error"] < LOGIT_TOLERANCE[row["recipe"]] or not row["graph_equal"]
@@ -116,14 +126,20 @@ def check(results: dict[str, Any]) -> int:
     return wrong
 
 
+def shape_named(name: str, geometry_name: str) -> DecodeShape:
+    """Attention of a geometry under a recipe, in pages of 16."""
+    geometry = geometry_named(geometry_name)
+    return DecodeShape(recipe=recipe_named(name), query_heads=geometry.query_heads, kv_heads=geometry.kv_heads,
+                       head_dim=geometry.head_dim, page_tokens=16)  # fmt: skip
+
+
 def compiled(job: tuple[str, str, Tile, bool]) -> None:
     """Compile one kernel into Triton's cache, in a process of its own."""
     name, geometry_name, tile, several = job
-    geometry, device = geometry_named(geometry_name), torch.device("cuda")
-    shape = DecodeShape(recipe=recipe_named(name), query_heads=geometry.query_heads, kv_heads=geometry.kv_heads,
-                        head_dim=geometry.head_dim, page_tokens=16)  # fmt: skip
+    geometry, device, shape = geometry_named(geometry_name), torch.device("cuda"), shape_named(name, geometry_name)
     pool = PagedShape(pages=32, page_tokens=16, kv_heads=geometry.kv_heads, head_dim=geometry.head_dim)
-    layer = PagedLayer(shape.recipe, pool, device, LayerScales(keys=0.01, values=0.01))
+    offset = drawn(geometry.kv_heads, geometry.head_dim) if shape.recipe.prebias else None
+    layer = PagedLayer(shape.recipe, pool, device, LayerScales(keys=0.01, values=0.01), offset)
     q = torch.zeros(1, geometry.query_heads, geometry.head_dim, device=device, dtype=torch.float16)
     table = torch.arange(32, dtype=torch.int32, device=device)[None]
     splits = 2 if several else 1
@@ -132,9 +148,10 @@ def compiled(job: tuple[str, str, Tile, bool]) -> None:
     torch.cuda.synchronize()
 
 
-def compile_all(model: str) -> int:
+def compile_all(model: str, arms: list[str]) -> int:
     """Everything that the sweep's cuts need."""
-    jobs = [(name, model, tile, several) for name in ARMS for tile in TILES for several in (False, True)]
+    jobs = [(name, model, tile, several) for name in arms for tile in tiles_of(shape_named(name, model))
+            for several in (False, True)]  # fmt: skip
     with multiprocessing.get_context("spawn").Pool(min(14, len(jobs))) as workers:
         workers.map(compiled, jobs, chunksize=1)
     return len(jobs)
@@ -222,7 +239,7 @@ def main() -> int:
         if name == "check":
             wrong += check(results)
         elif name == "compile":
-            results["compiled"] = compile_all(args.model)
+            results["compiled"] = compile_all(args.model, args.arms.split(","))
         else:
             wrong += bool(SECTIONS[name](args.out / name if name in OWN_FOLDER else args.out, args))
         results[f"{name}_s"] = time.monotonic() - began

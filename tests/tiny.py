@@ -32,11 +32,17 @@ def torch_as_it_was() -> Iterator[None]:
     torch.set_grad_enabled(grad)
 
 
-def save(folder: Path, name: str, config: type[Any], model: type[Any], **changes: Any) -> Path:
-    """The directory of a fresh checkpoint `name`, always of the same weights."""
+def save(
+    folder: Path, name: str, config: type[Any], model: type[Any], key_bias: float | None = None, **changes: Any
+) -> Path:
+    """The directory of a fresh checkpoint `name`, always of the same weights; `key_bias`: how large that of keys is."""
     torch.manual_seed(1)
     directory = folder / name
-    model(config(**{**SIZES, **changes})).save_pretrained(directory)
+    made = model(config(**{**SIZES, **changes}))
+    for at, tensor in made.named_parameters():
+        if key_bias is not None and at.endswith("k_proj.bias"):
+            torch.nn.init.normal_(tensor, std=key_bias)
+    made.save_pretrained(directory)
     files = sorted(path for path in directory.iterdir() if path.is_file())
     (folder / "digests.json").write_text(json.dumps({f"{name}/{path.name}": digest.of_file(path) for path in files}))
     return directory

@@ -23,7 +23,7 @@ import torch
 from kassay.backend.fused_cache import PagedCache, Scales
 from kassay.backend.fused_prefix import Prefix, check_room
 from kassay.backend.fused_step import Step, Where, turns_of
-from kassay.backend.fused_weights import Weights
+from kassay.backend.fused_weights import Weights, key_bias_of
 from kassay.errors import KassayError
 from kassay.kernels.cartridge import Shared
 from kassay.kernels.host import Host
@@ -77,7 +77,7 @@ class Decoder:
             recipe=recipe, query_heads=geometry.query_heads, kv_heads=geometry.kv_heads, head_dim=geometry.head_dim,
             page_tokens=plan.page_tokens,
         )  # fmt: skip
-        require(self.host, self.shape)
+        require(self.host, self.shape, prebias=prefix is None)
         self.prefix = prefix
         if prefix is not None:
             check_room(prefix, geometry.layers, self.shape, weights.embedding.dtype, device)
@@ -276,7 +276,7 @@ def empty_cache(weights: Weights, recipe: Recipe, plan: Plan, scales: Scales | N
     )  # fmt: skip
     return PagedCache(
         recipe, pool, geometry.layers, weights.embedding.device, scales, rows=plan.batch, row_tokens=plan.row_tokens,
-        shared=plan.shared,
+        shared=plan.shared, key_bias=key_bias_of(weights, recipe),
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from kassay.kernels.shape import DecodeShape, require
 from kassay.kv.cache import RecipeLayer, Scales, arranged, check_scales
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
 from kassay.kv.plane import DTYPES
+from kassay.kv.prebias import RotatedBias
 from kassay.kv.recipe import Recipe
 
 NAME = "kassay"
@@ -43,9 +44,13 @@ class KernelLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transfor
     is_sliding = False
     is_compileable = False
 
-    def __init__(self, recipe: Recipe, heads: tuple[int, int], scales: LayerScales | None, capacity: int) -> None:
+    def __init__(
+        self, recipe: Recipe, heads: tuple[int, int], scales: LayerScales | None, capacity: int,
+        key_offset: RotatedBias | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()  # type: ignore[no-untyped-call]
         self.recipe, self.heads, self.scales, self.capacity = recipe, heads, scales, capacity
+        self.key_offset = key_offset
         self.tokens = 0
         self.fresh = True  # whether the pass that stored last was the first
         self.pages = -(-capacity // PAGE_TOKENS)
@@ -59,7 +64,7 @@ class KernelLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transfor
         pool = PagedShape(
             pages=batch * self.pages, page_tokens=PAGE_TOKENS, kv_heads=self.heads[0], head_dim=self.heads[1]
         )  # fmt: skip
-        self.layer = PagedLayer(self.recipe, pool, device, self.scales)
+        self.layer = PagedLayer(self.recipe, pool, device, self.scales, self.key_offset)
         self.table_BX = torch.arange(batch * self.pages, dtype=torch.int32, device=device).view(batch, self.pages)
         self.is_initialized = True
 
@@ -83,7 +88,10 @@ class KernelLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # transfor
             x.transpose(1, 2).reshape(-1, *self.heads).to(kind).clone(memory_format=torch.contiguous_format)
             for x in (key_states, value_states)
         )
-        store.store(self.layer, self.host, k_NGD, v_NGD, (first_B1 + positions_T).flatten(), checked=True)
+        store.store(
+            self.layer, self.host, k_NGD, v_NGD, (first_B1 + positions_T).flatten(), checked=True,
+            positions_N=positions_T.repeat(batch),
+        )  # fmt: skip
         self.fresh = self.tokens == 0
         self.tokens += count
         setattr(key_states, OWNER, self)
@@ -127,15 +135,19 @@ class KernelCache(Cache):
         check_scales(recipe, geometry, scales)
         heads = (geometry.kv_heads, geometry.head_dim)
         self.recipe = recipe
+        key_bias = structure.key_bias_of(model) if recipe.prebias else None
         self.stored = [
-            KernelLayer(recipe, heads, scales_at(recipe, scales, layer), capacity_tokens)
+            KernelLayer(
+                recipe, heads, scales_at(recipe, scales, layer), capacity_tokens,
+                None if key_bias is None else key_bias.offset(layer),
+            )
             for layer in range(geometry.layers)
-        ]
+        ]  # fmt: skip
         shape = DecodeShape(
             recipe=recipe, query_heads=config.num_attention_heads, kv_heads=heads[0], head_dim=heads[1],
             page_tokens=PAGE_TOKENS,
         )  # fmt: skip
-        require(host_of(next(model.parameters()).device), shape)
+        require(host_of(next(model.parameters()).device), shape, prebias=True)
         alike = cast(Sequence[RecipeLayer], self.stored)
         super().__init__(layers=arranged(alike, structure.kinds_of(model)))
 

@@ -17,6 +17,7 @@ from kassay.kernels import store
 from kassay.kernels.host import Host
 from kassay.kv.paged import LayerScales, PagedLayer, PagedShape
 from kassay.kv.plane import DTYPES, Storage
+from kassay.kv.prebias import KeyBias
 from kassay.kv.recipe import Recipe
 
 DRAWN_TOKENS = 1 << 18  # of one write of drawn operands
@@ -39,10 +40,16 @@ class PagedCache:
         row_tokens: int,
         shared: int | None = None,
         seed: int = 0,
+        key_bias: KeyBias | None = None,
     ) -> None:
+        """`key_bias` of a pre-bias recipe."""
         self.recipe, self.shape, self.device = recipe, shape, device
         pools = layers if shared is None else min(shared, layers)
-        self.pools = [PagedLayer(recipe, shape, device, scales_at(recipe, scales, layer)) for layer in range(pools)]
+        offsets = [None if key_bias is None else key_bias.offset(layer) for layer in range(pools)]
+        self.pools = [
+            PagedLayer(recipe, shape, device, scales_at(recipe, scales, layer), offset)
+            for layer, offset in enumerate(offsets)
+        ]
         self.layers = [self.pools[layer % pools] for layer in range(layers)]
         self.row_tokens = row_tokens
         self.table_BX = torch.zeros((rows, -(-row_tokens // shape.page_tokens)), dtype=torch.int32, device=device)
@@ -99,7 +106,8 @@ class PagedCache:
                 slots_N = torch.arange(first, min(first + DRAWN_TOKENS, shape.slots), device=self.device)
                 size = (2, len(slots_N), shape.kv_heads, shape.head_dim)
                 k_NGD, v_NGD = torch.randn(size, generator=generator, device=self.device, dtype=sixteen)
-                store.store(layer, host, k_NGD, v_NGD, slots_N, checked=False)
+                first_N = torch.zeros_like(slots_N)  # a pre-bias recipe takes off the bias of position 0
+                store.store(layer, host, k_NGD, v_NGD, slots_N, checked=False, positions_N=first_N)
 
     def storages(self) -> list[Storage]:
         """Every persisted tensor, a pool that several layers share once."""

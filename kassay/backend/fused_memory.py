@@ -24,7 +24,7 @@ from kassay.backend.fused_arms import Arm
 from kassay.backend.fused_cache import PagedCache, Scales
 from kassay.backend.fused_prefix import Operands, Prefix
 from kassay.backend.fused_stage import prompts_of, scales_of, weights_of
-from kassay.backend.fused_weights import Weights
+from kassay.backend.fused_weights import Weights, key_bias_of
 from kassay.errors import KassayError
 from kassay.kernels.launch import host_of
 from kassay.kv.accounting import accounted, cache_parts
@@ -125,7 +125,10 @@ class Holder:
         )  # fmt: skip
         own = self.scales if arm.own.policy == "fixed" else None
         rows, row_tokens = (count, sizes.own(arm)) if whole else (1, shape.slots)
-        cache = PagedCache(arm.own, shape, geometry.layers, self.device, own, rows=rows, row_tokens=row_tokens)
+        cache = PagedCache(
+            arm.own, shape, geometry.layers, self.device, own, rows=rows, row_tokens=row_tokens,
+            key_bias=key_bias_of(self.weights, arm.own),
+        )  # fmt: skip
         cache.draw(host_of(self.device), self.stage.params["seed"])
         prefix = self.prefix(arm)
         idle(self.device)

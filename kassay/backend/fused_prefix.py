@@ -105,7 +105,10 @@ def copied(cache: PagedCache, host: Host, rows: int, operands: Operands) -> None
     slots_BP = slots_of(cache.table_BX[:rows], lengths_B, cache.shape)
     for pool, (k_NGD, v_NGD) in zip(cache.pools, operands, strict=False):
         for slots_P in slots_BP:
-            store.store(pool, host, k_NGD.contiguous(), v_NGD.contiguous(), slots_P.contiguous(), checked=False)
+            store.store(
+                pool, host, k_NGD.contiguous(), v_NGD.contiguous(), slots_P.contiguous(), checked=False,
+                positions_N=torch.arange(positions, device=cache.device),
+            )  # fmt: skip
 
 
 def check_room(prefix: Prefix, layers: int, own: DecodeShape, compute: torch.dtype, device: torch.device) -> None:

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding, linear, scaled_dot_product_attention
 from kassay.backend.fused_cache import PagedCache
 from kassay.backend.fused_geometry import Dense
 from kassay.backend.fused_prefix import Prefix, Prompts
-from kassay.backend.fused_weights import LayerWeights, Weights
+from kassay.backend.fused_weights import LayerWeights, Weights, frequencies_of
 from kassay.kernels import rows
 from kassay.kernels.cartridge import Shared
 from kassay.kernels.host import Host
@@ -41,8 +41,7 @@ class Where:
 
 def turns_of(geometry: Dense, tokens: int, device: torch.device) -> torch.Tensor:
     """Cosines and sines of every position, tokens x 2 x D/2 in FP32, as transformers computes them."""
-    frequencies_P = torch.tensor(geometry.rope.frequencies(geometry.head_dim), dtype=torch.float32, device=device)
-    angles_TP = torch.arange(tokens, dtype=torch.float32, device=device)[:, None] * frequencies_P[None, :]
+    angles_TP = torch.arange(tokens, dtype=torch.float32, device=device)[:, None] * frequencies_of(geometry, device)
     return torch.stack((angles_TP.cos(), angles_TP.sin()), dim=1).contiguous()
 
 

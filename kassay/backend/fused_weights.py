@@ -15,6 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from kassay.backend.fused_geometry import Dense, GeometryError, geometry_named, geometry_of
+from kassay.kv.prebias import KeyBias
+from kassay.kv.recipe import Recipe
 
 DRAWN_SIZE = 0.02  # standard deviation of drawn weights: transformers' own initializer_range
 SHOWN = 4  # names of an error
@@ -140,3 +142,26 @@ def layer_of(geometry: Dense, take: Take, prefix: str) -> LayerWeights:
         gate_up=torch.cat([take(f"{prefix}mlp.gate_proj.weight", wide), take(f"{prefix}mlp.up_proj.weight", wide)]),
         down=take(f"{prefix}mlp.down_proj.weight", (width, geometry.intermediate)),
     )
+
+
+def key_bias_of(weights: Weights, recipe: Recipe) -> KeyBias | None:
+    """What a recipe takes off keys: their projections' bias and what turns it; None of recipes that are not pre-biased.
+
+    Raises GeometryError for a decoder whose keys have no bias, or a norm after it.
+    """
+    if not recipe.prebias:
+        return None
+    geometry, biases = weights.geometry, [layer.qkv_bias for layer in weights.layers]
+    if geometry.head_norms:
+        raise GeometryError("pre-bias: the model's keys are normalized after their bias, which then is no summand")
+    if any(bias is None for bias in biases):
+        raise GeometryError(f"pre-bias needs a key bias in each layer, and this {geometry.family} has none")
+    heads = (geometry.kv_heads, geometry.head_dim)
+    sizes = (geometry.query_heads * geometry.head_dim, geometry.kv_heads * geometry.head_dim)
+    keys = [bias[sizes[0] : sum(sizes)].float().view(heads) for bias in biases if bias is not None]
+    return KeyBias(bias_LHD=torch.stack(keys), frequencies=frequencies_of(geometry, keys[0].device), scaling=1.0)
+
+
+def frequencies_of(geometry: Dense, device: torch.device) -> torch.Tensor:
+    """Radians a token of each pair, FP32."""
+    return torch.tensor(geometry.rope.frequencies(geometry.head_dim), dtype=torch.float32, device=device)

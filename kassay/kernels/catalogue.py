@@ -48,7 +48,7 @@ def layer_of(name: str, head_dim: int, page_tokens: int = 16) -> PagedLayer:
 
 
 def supported() -> list[str]:
-    """Recipes that the kernels have; of those with pre-biased keys attention and the writer."""
+    """Recipes that the kernels have; of those with pre-biased keys attention and both writers."""
     paged = [recipe.name for recipe in RECIPES if recipe.policy != "tensor"]
     return [name for name in paged if supports(H200, shape_of(layer_of(name, 128), QUERY_HEADS), prebias=True)]
 
@@ -62,6 +62,7 @@ def kernels(
             yield from attention_of(name, head_dim)
             if recipe_named(name).prebias:
                 yield f"write {name}", head_dim, write(name, head_dim)
+                yield f"turn {name} plain", head_dim, turn(name, head_dim, normed=False)
                 continue
             for count in prefix_rows(name):
                 yield f"prefix {name} {count}", head_dim, prefix(name, head_dim, count)
@@ -250,6 +251,8 @@ def turn(name: str, head_dim: int, *, normed: bool) -> Compile:
         "q_weight_ptr": weight,
         "k_weight_ptr": weight,
         "turns_ptr": "fp32",
+        "bias_ptr": "fp32",
+        "unbiased_ptr": "fp32",
         "position_ptr": "i32",
         "row_ptr": "i32",
         "table_ptr": "i32",

@@ -16,7 +16,7 @@ from kassay.errors import KassayError
 from kassay.kernels import store
 from kassay.kernels.device.rows import add_norm, gate, turn_and_store
 from kassay.kernels.host import Host
-from kassay.kernels.launch import scales
+from kassay.kernels.launch import rotated_bias_of, scales
 from kassay.kv.paged import PagedLayer
 
 GATED = 1024  # elements of one program of the gate
@@ -50,6 +50,7 @@ def turn_options(host: Host, layer: PagedLayer, group: int, normed: bool) -> dic
     return {
         "GROUP": group,
         "NORM": normed,
+        "PREBIAS": layer.recipe.prebias,
         "BLOCK_R": triton.next_power_of_2(group),
         "num_warps": 1 if group <= 4 else 4,
         **stored,
@@ -91,6 +92,9 @@ def turned_and_stored(
 ) -> None:
     """Queries and keys after norm and RoPE into `out` = (q_NHD, kv_N2GD); keys and values also into the pages.
 
+    Pre-biased keys are stored without their rotated bias, whose waves are the turns rounded to FP16; in `out` they are
+    whole.
+
     `turns`: positions, cosines and sines, D / 2 each. A position below 0 stores nothing. Raises KassayError for
     operands of another shape; pages and positions out of range are the caller's fault, which cannot be seen from here.
     """
@@ -105,8 +109,11 @@ def turned_and_stored(
         raise KassayError(f"operands are {tuple(kv_N2GD.shape)} of {kv_N2GD.dtype}, wanted are 16 bits for {n} rows")
     group = query_heads // held.kv_heads
     q_weight, k_weight = norms or (turns, turns)
+    offset = rotated_bias_of(layer)
+    bias = turns if offset is None else offset.bias_on(turns.device)
+    unbiased = turns if offset is None else turns.new_empty((n, held.kv_heads, held.head_dim))
     turn_and_store[(n, held.kv_heads)](
-        heads_NW, q_NHD, kv_N2GD, q_weight, k_weight, turns, positions_N, rows_N, table_BX, layer.keys.data_PSHW,
-        layer.values.data_PSHW, scales(layer.keys, positions_N), scales(layer.values, positions_N), epsilon,
-        table_BX.stride(0), len(turns), **turn_options(host, layer, group, norms is not None)
+        heads_NW, q_NHD, kv_N2GD, q_weight, k_weight, turns, bias, unbiased, positions_N, rows_N, table_BX,
+        layer.keys.data_PSHW, layer.values.data_PSHW, scales(layer.keys, positions_N), scales(layer.values, positions_N),
+        epsilon, table_BX.stride(0), len(turns), **turn_options(host, layer, group, norms is not None)
     )  # fmt: skip

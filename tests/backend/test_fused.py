@@ -46,6 +46,7 @@ FAMILIES = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, {}),
 }
 LOGITS = {"native": 2e-3, "k8v8-d": 1e-2}  # of the largest logit: weights are FP16; an operand may cross a code's edge
+LARGE = 20.0  # of a key bias, which dwarfs what keys say
 CPU = torch.device("cpu")
 
 
@@ -92,6 +93,34 @@ def test_tokens_and_logits_are_those_of_transformers_under_the_same_recipe(
     assert (decoder.logits(2) - logits).abs().max() < LOGITS[recipe] * logits.abs().max()
     decoder.run(steps)
     assert decoder.collect().T.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(("family", "recipe"), [("qwen2", "prebias-k8v8-d"), ("llama", "prebias-k8v16-d")])
+def test_pre_biased_keys_are_stored_and_read_as_the_reference_does(tmp_path: Path, family: str, recipe: str) -> None:
+    directory, ids_BT, steps = saved(tmp_path, family, key_bias=LARGE), ids(2, 8), 2
+    model = reference.load(directory, 1)
+    context = reference.prefill(model, ids_BT[:, :-1])
+    logits = {}
+    for name in (recipe, recipe.removeprefix("prebias-"), "native"):
+        cache = reference.filled(model, recipe_named(name), None, context, 1)
+        logits[name] = model(ids_BT[:, -1:], past_key_values=cache, use_cache=True).logits[:, -1]
+    wanted = reference.forced(
+        model, reference.filled(model, recipe_named(recipe), None, context, steps), ids_BT[:, -1:], steps
+    )
+    decoder = decoder_of(directory, recipe)
+    decoder.admit(ids_BT, steps)
+    off = (decoder.logits(2) - logits[recipe]).abs().max()
+    assert off < LOGITS["k8v8-d"] * logits[recipe].abs().max()
+    assert off < (logits[recipe.removeprefix("prebias-")] - logits["native"]).abs().max() / 4, "what the bias drowns"
+    decoder.run(steps)
+    assert decoder.collect().T.tolist() == wanted.tolist()
+    positions = torch.arange(7)
+    for pool, (k_BGTD, _) in zip(decoder.cache.pools, context.operands, strict=True):
+        offset = pool.keys.rule.offset
+        assert offset is not None
+        k_BGTX, _ = pool.gather(decoder.cache.table_BX, torch.tensor([7, 7]), torch.float32)
+        residual = (k_BGTD.float() - offset.at(positions)[None]).abs().amax()
+        assert (k_BGTX - k_BGTD).abs().max() < residual / 14, "half a step of E4M3, and no step of the biased key"
 
 
 def test_requests_in_cohorts_of_mixed_ages_get_what_they_get_alone(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_every_supported_recipe_has_its_kernels_and_pairs_only_where_the_rule_ha
     assert ("prebias-k8v8-d", 128) in pairs and ("prebias-k8v16-d", 128) not in pairs, "values of 256 bytes a head"
 
 
-def test_pre_biased_keys_have_attention_and_a_writer_and_nothing_else() -> None:
+def test_pre_biased_keys_have_attention_and_two_writers_and_nothing_else() -> None:
     named = [name for name, _, _ in catalogue.kernels(["prebias-k8v8-d"], (128,)) if "prebias" in name]
     attention = [f"attention prebias-k8v8-d {what}" for what in ("1", "1 pairs", "4", "4 pairs")]
-    assert named == [*attention, "write prebias-k8v8-d"]
+    assert named == [*attention, "write prebias-k8v8-d", "turn prebias-k8v8-d plain"]

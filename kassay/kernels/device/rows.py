@@ -93,6 +93,8 @@ def turn_and_store(
     q_weight_ptr,  # D, of the norm
     k_weight_ptr,
     turns_ptr,  # positions x 2 x P, FP32: cosines and sines
+    bias_ptr,  # of pre-biased keys, FP32 GD
+    unbiased_ptr,  # NGD, FP32: those keys without it
     position_ptr,  # N, int32; below 0 a row of padding, which stores nothing
     row_ptr,  # N, int32: which row of the table it has
     table_ptr,  # BX, int32
@@ -105,6 +107,7 @@ def turn_and_store(
     positions,
     GROUP: tl.constexpr,  # query heads of a KV head
     NORM: tl.constexpr,
+    PREBIAS: tl.constexpr,
     BLOCK_R: tl.constexpr,  # power of two from the group
     PDL: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -154,8 +157,16 @@ def turn_and_store(
     k_ptr = kv_ptr + (n * 2 * KV_HEADS + g) * D
     v_ptr = k_ptr + KV_HEADS * D
     one_1P = tl.arange(0, 1)[:, None] + half_P[None, :]
-    tl.store(k_ptr + one_1P, a_1P.to(kv_ptr.dtype.element_ty))
-    tl.store(k_ptr + one_1P + D // 2, b_1P.to(kv_ptr.dtype.element_ty))
+    a_1P, b_1P = a_1P.to(kv_ptr.dtype.element_ty), b_1P.to(kv_ptr.dtype.element_ty)
+    tl.store(k_ptr + one_1P, a_1P)
+    tl.store(k_ptr + one_1P + D // 2, b_1P)
+    x_ptr = k_ptr
+    if PREBIAS:
+        x_ptr = unbiased_ptr + (n * KV_HEADS + g) * D
+        wave_P, over_P = cos_P.to(tl.float16).to(tl.float32), sin_P.to(tl.float16).to(tl.float32)
+        one_P, two_P = tl.load(bias_ptr + g * D + half_P), tl.load(bias_ptr + g * D + D // 2 + half_P)
+        tl.store(x_ptr + one_1P, a_1P.to(tl.float32) - (one_P * wave_P - two_P * over_P)[None, :])
+        tl.store(x_ptr + one_1P + D // 2, b_1P.to(tl.float32) - (two_P * wave_P + one_P * over_P)[None, :])
     at_D = tl.arange(0, D)
     v_D = tl.load(token_ptr + ((GROUP + 1) * KV_HEADS + g) * D + at_D)
     tl.store(v_ptr + at_D, v_D.to(kv_ptr.dtype.element_ty))
@@ -170,7 +181,7 @@ def turn_and_store(
     k_by_R = one_R + beside_of(page, place, g, KV_HEADS, PAGE, K_SCALE_PAGE)
     v_by_R = one_R + beside_of(page, place, g, KV_HEADS, PAGE, V_SCALE_PAGE)
     component(
-        k_ptr, k_data_ptr, k_scale_ptr, one_R, k_row_R, k_by_R, valid_R,
+        x_ptr, k_data_ptr, k_scale_ptr, one_R, k_row_R, k_by_R, valid_R,
         D, K_FORMAT, K_DYNAMIC, K_LARGEST, K_RECIPROCAL,
     )  # fmt: skip
     component(
