@@ -114,6 +114,6 @@ def turned_and_stored(
     unbiased = turns if offset is None else turns.new_empty((n, held.kv_heads, held.head_dim))
     turn_and_store[(n, held.kv_heads)](
         heads_NW, q_NHD, kv_N2GD, q_weight, k_weight, turns, bias, unbiased, positions_N, rows_N, table_BX,
-        layer.keys.data_PSHW, layer.values.data_PSHW, scales(layer.keys, positions_N), scales(layer.values, positions_N),
+        layer.keys.data_PSHW, layer.values.data_PSHW, *(scales(one, positions_N) for one in (layer.keys, layer.values)),
         epsilon, table_BX.stride(0), len(turns), **turn_options(host, layer, group, norms is not None)
     )  # fmt: skip

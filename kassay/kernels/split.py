@@ -9,7 +9,8 @@ time, in microseconds, and the larger is nearly it:
     stream = (bytes / bandwidth + rows / 134,000) * (floor(w) + max(w - floor(w), 0.9)) / w, up to one wave without this
              * (1 + 0.35 * (64 / bytes of a row)^2, if more than 530 tokens are on their way to a processor)
     chain  = ceil(w) * (4 + steps of a program * (0.42 + 0.009 * tokens of a step / warps + 0.06, of 4 warps 0.38)),
-             over pairs 7.4 and twice the 0.009; a row of theirs costs 1.5 / 134,000, a pre-biased one alone 2 / 134,000
+             over pairs 7.4 and twice the 0.009, of 4 warps that share a processor 1.2 more; a
+             row of pairs costs 1.5 / 134,000, a pre-biased one alone 2 / 134,000
     time   = (stream^4.3 + chain^4.3)^(1/4.3)
              + (2.5 + 4.2 * bytes of the parts / bandwidth, if there are several splits)
 
@@ -19,10 +20,10 @@ a scale is read by four bytes: where keys and values have one, a step's tokens o
 (cause not known).
 
 The numbers are fitted to 4,300 timings on H200s (docs/findings/2026-11-30-decode-kernel-bars.md, -pairs.md and
--prebias.md), which say how far from the best cut its picks are. The formula knows no lengths: where they are uneven,
-splits of at most 2,048 tokens keep a long sequence from being waited for (more of them where these begin a second wave
-and leave it empty), and the tile is the first of the list that cannot crowd a processor, of pairs where it is no slower
-than that of single heads. Plain Python.
+-prebias.md), which say how far from the best cut its picks are. The formula knows no lengths: where they are uneven and
+the device is full of splits of 2,048 tokens, no split is longer, lest a long sequence is waited for (more of them where
+these begin a second wave and leave it empty), and the tile is the first of the list that cannot crowd a processor, of
+pairs where that is not much slower than single heads. Plain Python.
 """
 
 import math
@@ -41,6 +42,7 @@ CROWD = 530  # tokens on their way to a processor, from which rows of few bytes 
 CROWDED = 0.35  # how much, rows of 64 bytes
 UNCROWDED = 1.1  # that a tile may cost where lengths are uneven and a processor is full
 PROGRAM = {1: 4.0, 2: 7.4}  # of a chain: its program, by heads
+BESIDE = 1.2  # more where programs of four warps share a processor
 STEP, TOKEN = 0.42, 0.009  # of a chain: each step, and each token of a warp
 MEETING = {1: 0.0, 2: 0.06, 4: 0.38}  # what the warps of a step wait for each other
 SHARP = 4.3  # how nearly the larger bound is the time
@@ -49,6 +51,7 @@ SCATTERED = 0.4 / 64  # what a token of a warp adds to the stream in pages of on
 ALIKE = 1.02  # of the least estimate: of those the fewest splits
 LIVE = (1, 2, 4, 8)  # programs of a processor that splits are chosen for
 UNEVEN_TOKENS = 2048  # of a split where lengths are uneven
+UNEVEN_PAIRS = 1.06  # of the least estimate of single heads, that pairs are taken at there
 MOST_SPLITS = 64
 QUARTERS = 4  # of a multiprocessor
 ASSUMED_REGISTERS = {1: 168, 2: 240}  # of a thread, by heads: 96 to 254, and 150 to 255, as compiled
@@ -218,7 +221,8 @@ def estimate_us(shape: DecodeShape, host: Host, batch: int, tokens: int, cut: Cu
     if shape.page_tokens == 1 and scales(shape) == 2:
         stream *= 1 + SCATTERED * tile.tokens / tile.warps
     step = STEP + TOKEN * tile.heads * tile.tokens / tile.warps + MEETING.get(tile.warps, MEETING[4])
-    chain = math.ceil(waves) * (PROGRAM[tile.heads] + chunk / tile.tokens * step)
+    program = PROGRAM[tile.heads] + (BESIDE if tile.warps == 4 and programs > host.processors else 0.0)
+    chain = math.ceil(waves) * (program + chunk / tile.tokens * step)
     time = float((stream**SHARP + chain**SHARP) ** (1 / SHARP))
     if used > 1:
         parts = 8 * used * batch * shape.query_heads * shape.head_dim  # written and read, FP32
@@ -238,13 +242,14 @@ def cut_of(
     cuts = candidates(shape, host, batch, tokens, tiles)
     if not cuts:
         raise KassayError(f"{host.name} has {host.shared_bytes} bytes of shared memory: no tile of ours fits")
-    if not uneven:
+    units = batch * shape.programs
+    if not uneven or units * -(-tokens // UNEVEN_TOKENS) <= host.processors:  # more splits than that are taken anyhow
         estimates = {cut: estimate_us(shape, host, batch, tokens, cut) for cut in cuts}
         near = [cut for cut, us in estimates.items() if us <= ALIKE * min(estimates.values())]
         return min(near, key=lambda cut: (cut.splits, estimates[cut]))
     by_heads = [[cut for cut in cuts if cut.tile.heads == heads] for heads in (2, 1)]
     found = [uneven_cut(shape, host, batch, tokens, each) for each in by_heads if each]
-    slack = {1: ALIKE, 2: 1.0}
+    slack = {1: UNEVEN_PAIRS, 2: 1.0}
     return min(found, key=lambda cut: slack[cut.tile.heads] * estimate_us(shape, host, batch, tokens, cut))
 
 

@@ -188,6 +188,14 @@ def test_a_cut_is_one_split_where_the_device_is_full_and_many_where_it_is_not() 
     assert cut_of(shape("k16v8-d"), H200, 8, 8384, uneven=True).splits == 8  # 5 would be 1.2 waves
 
 
+def test_a_call_that_2048_tokens_a_split_do_not_fill_the_device_with_is_cut_as_of_even_lengths() -> None:
+    for recipe in ("native", "k16v8-d", "k4v4-d", "prebias-k8v8-d"):
+        for batch, tokens in ((1, 8192), (4, 4096), (8, 2048)):
+            cuts = {cut_of(shape(recipe), H200, batch, tokens, uneven=uneven) for uneven in (True, False)}
+            assert len(cuts) == 1
+        assert len({cut_of(shape(recipe), H200, 64, 16384, uneven=uneven) for uneven in (True, False)}) == 2
+
+
 def test_an_estimate_is_never_below_the_bytes_at_full_bandwidth() -> None:
     for recipe in ("native", "k8v8-d", "k4v4-d"):
         given = shape(recipe)
