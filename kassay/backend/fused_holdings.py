@@ -4,7 +4,7 @@
     block_tables          which pages a row has, and what a step is told of rows: ids, positions, lengths, outputs
     weights               of the decoder, with cosines and sines of its positions
     staging               queries, keys and values of the largest pass of a prefill, before they are stored
-    scratch               parts of split attention, and the workspace that a prefix is read back into
+    scratch               parts of split attention, what a prefix is read back into, a key bias and its waves
 
 Activations of a pass, the libraries' workspaces and what a graph keeps for itself are no tensors of ours: they stand in
 the allocator's numbers, graph pools apart.
@@ -19,6 +19,7 @@ from kassay.backend.fused_cache import PagedCache
 from kassay.backend.fused_prefix import Prefix
 from kassay.backend.holdings import held
 from kassay.kernels.cartridge import Shared
+from kassay.kernels.launch import rotated_bias_of
 from kassay.kv.accounting import SCRATCH, STAGING, TABLES, WEIGHTS, Held
 from kassay.kv.plane import Storage
 
@@ -62,6 +63,9 @@ def scratch_held(decoder: Decoder) -> list[Held]:
     found = [tensor for one in own for tensor in (one.part, one.part_lse)]
     if decoder.step.behind is not None:
         found += [decoder.step.behind.gathered.k_SGD, decoder.step.behind.gathered.v_SGD]
+    for pool in decoder.cache.pools:
+        if (offset := rotated_bias_of(pool)) is not None:
+            found += [offset.bias_HD, *offset.held.values(), *offset.of.tensors()]
     return [held(SCRATCH, tensor) for tensor in found]
 
 

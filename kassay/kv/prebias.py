@@ -43,6 +43,10 @@ class KeyBias:
             self.made[key] = self.waves_at(torch.arange(tokens, device=device))
         return self.made[key]
 
+    def tensors(self) -> list[torch.Tensor]:
+        """What is held for all layers: the biases, the frequencies, and waves that were made."""
+        return [self.bias_LHD, self.frequencies, *self.made.values()]
+
     def offset(self, layer: int) -> "RotatedBias":
         """The rotated bias of one layer, for tokens from and up to a position."""
         return RotatedBias(of=self, bias_HD=self.bias_LHD[layer] * self.scaling)

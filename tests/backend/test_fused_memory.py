@@ -94,6 +94,22 @@ def test_every_part_is_what_the_tensors_are(tiny_geometry: None) -> None:
     assert set(parts) <= {"keys", "values", "value_scales", "block_tables", "weights", "scratch"}
 
 
+def test_a_key_bias_and_its_waves_are_there_once(tiny_geometry: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    biased = replace(GEOMETRIES["tiny"], family="qwen2", qkv_bias=True, head_norms=False)
+    monkeypatch.setitem(GEOMETRIES, "tiny", biased)
+    scratch = {}
+    for recipe in ("k8v8-d", "prebias-k8v8-d"):
+        decoder = decoder_of(holder([recipe]))
+        parts, scratch[recipe] = parts_of(decoder), parts_of(decoder).get("scratch", (0, 0))
+        assert parts["keys"] == (2 * 32 * TOKEN // 4, 2 * 32 * TOKEN // 4)
+    (attend,) = decoder.attends.values()
+    biases, frequencies = 2 * (2 * 64) * 4, 32 * 4  # of two layers, and each layer's own
+    waves = attend.chunk * attend.cut.splits * 64 * 2
+    own = sum(one.nbytes for one in (attend.part, attend.part_lse))
+    assert scratch["k8v8-d"] == (0, 0)
+    assert scratch["prebias-k8v8-d"] == (own + biases + frequencies + waves,) * 2
+
+
 def test_rows_that_are_not_full_have_less_payload_in_the_same_backing(tiny_geometry: None) -> None:
     made = holder(["native"])
     decoder = made.prefilled(made.arms[0], fused_holdings.Staged())
