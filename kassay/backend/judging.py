@@ -21,6 +21,7 @@ from kassay.kv.mutation import MUTATIONS, inert
 from kassay.kv.oracle import Comparison, Component, Doubles, Stored
 from kassay.kv.paged import LayerScales
 from kassay.kv.plane import Offset
+from kassay.kv.prebias import WAVE_ERROR
 from kassay.kv.recipe import Recipe
 from kassay.stage import Stage
 
@@ -155,7 +156,7 @@ def rotation(layer: Layer) -> Found:
     if offset is None or layer.rotated_GSD is None:
         return {}
     angles = oracle.UNIT_ROUNDOFF * (offset.shape[1] + 4)  # of the largest angle, and of cosine, sine and their sum
-    tolerance = max(oracle.TOLERANCE, 2 * angles)
+    tolerance = max(oracle.TOLERANCE, 2 * angles) + WAVE_ERROR
     return {"key_offset": oracle.compare(offset, layer.rotated_GSD, peak_tolerance=tolerance, tolerance=tolerance)}
 
 

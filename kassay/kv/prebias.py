@@ -11,8 +11,8 @@ which is a weight.
     R(t) b = b cos(t f) + (-b[D/2:], b[:D/2]) sin(t f)        f: the model's inverse frequencies, each twice
 
 Cosines and sines are rounded to FP16, the rest is FP32. That is no error of a key: what is taken off is what is added.
-The key that is quantized is off by 2^-11 of its bias, far below a step of 8 bits, and the kernels multiply the waves in
-the tensor cores as they are. A token's position is its index in the cache: rows are neither padded nor shifted.
+The key that is quantized is off by at most WAVE_ERROR of its bias, and the kernels multiply the waves in the tensor
+cores as they are. A token's position is its index in the cache: rows are neither padded nor shifted.
 Source: the study `prebias-gate`; the same idea before RoPE is known from pre-RoPE key quantization (Hooper et al. 2024,
 KVQuant, arXiv:2401.18079).
 """
@@ -20,6 +20,8 @@ KVQuant, arXiv:2401.18079).
 from dataclasses import dataclass, field
 
 import torch
+
+WAVE_ERROR = 2.0**-11  # of R(t) b over the largest bias, at most: an element has two waves, each to the nearest FP16
 
 
 @dataclass(frozen=True, kw_only=True)

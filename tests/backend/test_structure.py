@@ -24,6 +24,7 @@ from kassay.backend import reference, structure
 from kassay.backend.structure import ModelError
 from kassay.errors import KassayError
 from kassay.kv.cache import RecipeCache
+from kassay.kv.prebias import WAVE_ERROR
 from kassay.kv.recipe import NATIVE, recipe_named
 from tests.tiny import SIZES, torch_as_it_was  # noqa: F401  an autouse fixture
 
@@ -143,7 +144,7 @@ def test_a_key_without_its_rotated_bias_is_the_key_of_a_model_without_bias(rope:
     model(ids(40), past_key_values=bare, use_cache=True)
     assert (key_bias.scaling != 1) == (rope is YARN)
     residual = whole.layers[0].keys - key_bias.offset(0)(0, 40, torch.device("cpu"))
-    rounded = float(key_bias.bias_LHD[0].abs().max()) * 2**-11  # two waves, each to the nearest FP16
+    rounded = float(key_bias.bias_LHD[0].abs().max()) * key_bias.scaling * WAVE_ERROR
     torch.testing.assert_close(residual, bare.layers[0].keys, rtol=0, atol=rounded + 2e-4)
     assert rounded < bare.layers[0].keys.abs().max() / 16, "a step of E4M3"
     assert context.operands[0][0].dtype == torch.bfloat16
