@@ -15,7 +15,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-SM_90 = 90
+SM_90 = GPUTarget("cuda", 90, 32)
+GFX942 = GPUTarget("hip", "gfx942", 64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,24 +31,32 @@ class Compiled:
 
 
 def compiled(kernel: Any, pointers: dict[str, str], numbers: dict[str, str], options: dict[str, Any]) -> Compiled:
-    """Compile for sm_90. `pointers` and `numbers`: argument -> type, such as `fp16` or `i32`; `options`: the rest.
+    """Compile for sm_90, with what its machine code takes."""
+    made = machine_code(kernel, pointers, numbers, options, SM_90)
+    registers, spills = usage(made.asm["cubin"])
+    return Compiled(
+        registers=registers, spills=spills, shared_bytes=made.metadata.shared,
+        ptx=made.asm["ptx"], cubin=made.asm["cubin"],
+    )  # fmt: skip
+
+
+def machine_code(
+    kernel: Any, pointers: dict[str, str], numbers: dict[str, str], options: dict[str, Any], target: GPUTarget
+) -> Any:
+    """Triton's result. `pointers` and `numbers`: argument -> type, such as `fp16` or `i32`; `options`: the rest.
 
     Pointers are taken to be aligned to 16 bytes, as torch aligns them.
     """
-    launch = {name: options[name] for name in ("num_warps", "num_stages", "launch_pdl") if name in options}
-    fixed = {name: value for name, value in options.items() if name not in launch}
+    known = ("num_warps", "num_stages", "launch_pdl") if target.backend == "cuda" else ("num_warps", "num_stages")
+    launch = {name: options[name] for name in known if name in options}
+    fixed = {name: value for name, value in options.items() if name not in (*known, "launch_pdl")}
     kinds = {**{name: f"*{kind}" for name, kind in pointers.items()}, **numbers}
     signature = {name: kinds.get(name, "constexpr") for name in kernel.arg_names}
     aligned: dict[Any, Any] = {
         (index,): [["tt.divisibility", 16]] for index, name in enumerate(kernel.arg_names) if name in pointers
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=fixed, attrs=aligned)
-    made = triton.compile(source, target=GPUTarget("cuda", SM_90, 32), options=launch)
-    registers, spills = usage(made.asm["cubin"])
-    return Compiled(
-        registers=registers, spills=spills, shared_bytes=made.metadata.shared,
-        ptx=made.asm["ptx"], cubin=made.asm["cubin"],
-    )  # fmt: skip
+    return triton.compile(source, target=target, options=launch)
 
 
 def usage(cubin: bytes) -> tuple[int, int]:

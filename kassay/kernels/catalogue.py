@@ -160,7 +160,8 @@ def gathered(name: str, head_dim: int) -> Compile:
 def merge(head_dim: int) -> Compile:
     """The kernel that puts splits together."""
     pointers = {"part_ptr": "fp32", "part_lse_ptr": "fp32", "o_ptr": "fp16", "lse_ptr": "fp32"}
-    options: dict[str, Any] = {"D": head_dim, "BLOCK_C": 16, "PDL": True, "num_warps": 4, "launch_pdl": True}
+    pdl = H200.launches_dependents
+    options: dict[str, Any] = {"D": head_dim, "BLOCK_C": 16, "PDL": pdl, "num_warps": 4, "launch_pdl": pdl}
     return lambda: compiled(attention_merge, pointers, {"splits": "i32"}, options)
 
 
