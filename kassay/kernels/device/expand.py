@@ -10,10 +10,9 @@ read the same bytes, and a row of queries is too small for tensor cores: product
 import triton
 import triton.language as tl
 
+from kassay.kernels.device.queries import LOG2_E
 from kassay.kernels.device.unpack import quads
-
-LOG2_E = tl.constexpr(1.4426950408889634)
-LN_2 = tl.constexpr(0.6931471805599453)
+from kassay.kernels.device.walk import LN_2
 
 
 @triton.jit(do_not_specialize=["table_stride"])
