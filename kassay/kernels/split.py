@@ -116,7 +116,9 @@ def holds(shape: DecodeShape, tile: Tile) -> bool:
     """Whether a thread's registers take scores and accumulators of all queries of a program."""
     held = shape.rows * (tile.tokens + shape.head_dim) / (32 * tile.warps)
     wide = tile.tokens > 32 * tile.warps and (shape.rows > 8 or shape.value_number == 0 or shape.head_dim > 128)
-    if (tile.tokens, tile.warps) == (64, 2):  # 8 to 16 bytes of these spill on sm_90, with Triton 3.6 or 3.7
+    if (tile.tokens, tile.warps) == (32, 1) and shape.head_dim > 128 and shape.value_number == 0:
+        return False  # of 8-bit keys 48 to 64 bytes spill on sm_90
+    if (tile.tokens, tile.warps) == (64, 2):  # 8 to 16 bytes of these spill there, with Triton 3.6 or 3.7
         if (shape.key_number, shape.value_number) in UNEQUAL_INT8:
             return False
         if shape.recipe.prebias and shape.value_number == 0 and shape.rows > 8:
