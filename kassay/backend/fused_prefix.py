@@ -103,11 +103,12 @@ def copied(cache: PagedCache, host: Host, rows: int, operands: Operands) -> None
     positions = len(operands[0][0])
     lengths_B = torch.full((rows,), positions, device=cache.device)
     slots_BP = slots_of(cache.table_BX[:rows], lengths_B, cache.shape)
+    positions_P = torch.arange(positions, device=cache.device)
     for pool, (k_NGD, v_NGD) in zip(cache.pools, operands, strict=False):
         for slots_P in slots_BP:
             store.store(
                 pool, host, k_NGD.contiguous(), v_NGD.contiguous(), slots_P.contiguous(), checked=False,
-                positions_N=torch.arange(positions, device=cache.device),
+                positions_N=positions_P,
             )  # fmt: skip
 
 

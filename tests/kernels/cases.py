@@ -20,6 +20,7 @@ from kassay.kv.recipe import recipe_named
 
 CPU = torch.device("cpu")
 SMALL = Tile(tokens=32, warps=4, stages=2)
+PAIRS = Tile(tokens=32, warps=4, stages=2, heads=2)
 SCALES = LayerScales(keys=0.01, values=0.012)
 NORM = {"fp16": 5e-4, "bf16": 5e-3}  # of the output: weights and outputs are rounded to 11 and 8 bits
 LSE = 2e-4  # largest error of the log-normalizer: FP32 sums of exact products

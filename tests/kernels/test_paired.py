@@ -1,7 +1,5 @@
 """Pairs of KV heads as one row, under the interpreter: the bits of the single heads, and what makes no pairs."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -13,7 +11,7 @@ from kassay.kernels.launch import Decode
 from kassay.kernels.shape import DecodeShape
 from kassay.kernels.split import Cut, tiles_of
 from kassay.kv.recipe import recipe_named
-from tests.kernels.cases import CPU, LSE, NORM, SMALL, case_of
+from tests.kernels.cases import CPU, LSE, NORM, PAIRS, case_of
 
 RECIPES = (
     "native",
@@ -27,7 +25,6 @@ RECIPES = (
     "prebias-k8v16-f",
 )
 RAGGED = [33, 0, 70, 1]
-PAIRS = replace(SMALL, heads=2)
 
 
 @pytest.mark.parametrize("splits", [1, 2])

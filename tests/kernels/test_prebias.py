@@ -17,13 +17,10 @@ from kassay.kv.paged import PAGE_TOKENS, PagedLayer
 from kassay.kv.plane import DTYPES
 from kassay.kv.prebias import RotatedBias, drawn
 from kassay.kv.recipe import RECIPES, recipe_named
-from tests.kernels.cases import CPU, INTERPRETER, LSE, NORM, SCALES, SMALL, Case, case_of
+from tests.kernels.cases import CPU, INTERPRETER, LSE, NORM, PAIRS, SCALES, SMALL, Case, case_of
 
 PREBIASED = [recipe.name for recipe in RECIPES if recipe.prebias and recipe.policy != "tensor"]
 RAGGED = [33, 0, 70, 1]
-
-
-PAIRS = replace(SMALL, heads=2)
 
 
 def within(case: Case, splits: int = 2) -> bool:

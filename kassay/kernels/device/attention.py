@@ -100,9 +100,8 @@ def attention_split(
     sin_low_WR = start_NR
     unit_R = logit_scale
     if PREBIAS:
-        HEADS: tl.constexpr = 2 if SECOND else 1
         cos_WR, cos_low_WR, sin_WR, sin_low_WR, unit_R = factors(
-            q_ptr, rows_R, valid_R, in_group_R, bias_ptr, head, scale, D // HEADS, HEADS, SECOND
+            q_ptr, rows_R, valid_R, in_group_R, bias_ptr, head, scale, D, SECOND
         )
     m_R, l_R, a0, a1, a2, a3 = walk(
         q0, q1, q2, q3, start_NR, logit_scale, cos_WR, cos_low_WR, sin_WR, sin_low_WR, unit_R, waves_ptr,

@@ -21,20 +21,21 @@ from kassay.kernels.device.queries import LOG2_E
 
 @triton.jit
 def factors(
-    q_ptr, rows_R, valid_R, in_group_R, bias_ptr, head, scale,
-    WIDTH: tl.constexpr, HEADS: tl.constexpr, SECOND: tl.constexpr,
+    q_ptr, rows_R, valid_R, in_group_R, bias_ptr, head, scale, D: tl.constexpr, SECOND: tl.constexpr
 ):  # fmt: skip
     """Of the cosines and of the sines, WR in FP16, each and what it lacks; their units R, of base-2 logits.
 
-    WIDTH: of one head. HEADS that are read as one: the bias of a query past SECOND is that of the second.
+    D: of the row, which two heads share where SECOND is not 0; the bias of a query from there on is the second's.
     """
+    HEADS: tl.constexpr = 2 if SECOND else 1
+    WIDTH: tl.constexpr = D // HEADS
     W: tl.constexpr = WIDTH // 2
     at_W = tl.arange(0, W)
     at_WR = rows_R[None, :] * WIDTH + at_W[:, None]
     one_WR = tl.load(q_ptr + at_WR, mask=valid_R[None, :], other=0.0).to(tl.float32)
     two_WR = tl.load(q_ptr + at_WR + W, mask=valid_R[None, :], other=0.0).to(tl.float32)
     row_R = tl.zeros_like(in_group_R) + HEADS * head
-    if HEADS == 2:
+    if SECOND:
         row_R += (in_group_R >= SECOND).to(tl.int32)
     bias_ptr_WR = bias_ptr + row_R[None, :] * WIDTH + at_W[:, None]
     bias_one_WR = tl.load(bias_ptr_WR) * (scale * LOG2_E)
